@@ -3,7 +3,7 @@
 //! floor for comparison.
 //!
 //! `cargo bench --features http --bench far [-- SECTION...]`; the sections are `cap`, `peers`,
-//! `slow`, `map`, `first`. The server runs in a process of its own on the same cores, and models
+//! `slow`, `map`, `first`, `hub`. The server runs in a process of its own on the same cores, and models
 //! the link (`examples/support/link.rs`). Peers run with the interpreter that `DATAPIPES_PEERS`
 //! names.
 
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, Order};
 use datapipes_io::prelude::*;
-use datapipes_io::stores;
+use datapipes_io::stores::{self, Hub, Store, resilient};
 use link::Link;
 use support::{bar, cpu_seconds, median, memory_mb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -52,6 +52,9 @@ fn main() -> Result<(), BoxError> {
     }
     if wanted("first") {
         bench.first()?;
+    }
+    if wanted("hub") {
+        bench.hub()?;
     }
     Ok(())
 }
@@ -120,7 +123,10 @@ impl Bench {
     }
 
     fn read(&self, link: &str, setting: Setting) -> Result<Pass, BoxError> {
-        let store = stores::open(&self.url(link))?;
+        self.read_from(stores::open(&self.url(link))?, setting)
+    }
+
+    fn read_from(&self, store: Arc<dyn Store>, setting: Setting) -> Result<Pass, BoxError> {
         let index = store.clone().files(["index.txt"]).load_files().collect()?;
         let (keys, sizes) = keys(&index[0].data)?;
         let graph = store.files(keys).load_files().batch(BATCH);
@@ -401,6 +407,51 @@ impl Bench {
                 first - 2.0 * rtt as f64,
                 50.0,
                 false,
+            );
+        }
+        Ok(())
+    }
+
+    /// The same objects as files of a repository, each behind a redirect to another host.
+    fn hub(&self) -> Result<(), BoxError> {
+        println!(
+            "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 5 pairs, third epoch)"
+        );
+        let setting = Setting {
+            epochs: 3,
+            ..STRICT
+        };
+        for (rtt, cap) in [(0, 0.0), (0, CAP), (20, CAP), (150, CAP)] {
+            let link = format!("rtt={rtt},cap={cap}");
+            let mut pairs = Vec::new();
+            for _ in 0..5 {
+                let http = self.read(&link, setting)?;
+                let hub = Hub::builder(&format!("hf://datasets/org/name@{}", "1".repeat(40)))
+                    .endpoint(&self.url(&link))
+                    .anonymous()
+                    .build()?;
+                let hub = self.read_from(Arc::new(resilient(hub)), setting)?;
+                pairs.push((hub, http));
+            }
+            let of = |rate: &dyn Fn(&(Pass, Pass)) -> f64| median(pairs.iter().map(rate).collect());
+            let ratio = of(&|(hub, http)| hub.items_per_s() / http.items_per_s());
+            println!(
+                "{rtt:>4} ms, {:>9}: hf {:>7.0}, http {:>7.0}; CPU ms an object {:.3} and {:.3}",
+                if cap == 0.0 {
+                    "no cap".to_owned()
+                } else {
+                    format!("{cap} MB/s")
+                },
+                of(&|(hub, _)| hub.items_per_s()),
+                of(&|(_, http)| http.items_per_s()),
+                of(&|(hub, _)| hub.cpu * 1e3 / OBJECTS as f64),
+                of(&|(_, http)| http.cpu * 1e3 / OBJECTS as f64),
+            );
+            bar(
+                &format!("hf over http, {rtt} ms, cap {cap}"),
+                ratio,
+                0.95,
+                true,
             );
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! The command `inspect`, run as a program.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -254,4 +256,68 @@ fn wrong_usage_is_told_from_what_is_not_there() {
         (shown.len(), status, &shown[0]["error"]),
         (1, 1, &json!("NotFound"))
     );
+}
+
+/// Answers requests by their path, a connection each, and returns the URL of the server.
+fn serve(answers: Vec<(String, String)>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = BufReader::new(socket.unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && socket.read_line(&mut head).unwrap() > 0 {}
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            let found = answers.iter().find(|(known, _)| known == path);
+            let (line, text) = match found {
+                Some((_, text)) => ("200 OK", &**text),
+                None => ("404 Not Found", ""),
+            };
+            let size = text.len();
+            let answer = format!(
+                "HTTP/1.1 {line}\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n{text}"
+            );
+            let _ = socket.get_mut().write_all(answer.as_bytes());
+        }
+    });
+    url
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn a_repository_of_the_hub_is_listed_and_its_files_are_read() {
+    let sha = "1".repeat(40);
+    let hub = serve(vec![
+        (
+            "/api/datasets/org/name/revision/main?expand=sha".into(),
+            json!({ "sha": sha }).to_string(),
+        ),
+        (
+            format!("/api/datasets/org/name/tree/{sha}?recursive=true&expand=false"),
+            r#"[{"type":"file","path":"x/a.txt","size":1}]"#.into(),
+        ),
+        (
+            format!("/datasets/org/name/resolve/{sha}/x/a.txt"),
+            "a".into(),
+        ),
+    ]);
+    for place in ["hf://datasets/org/name", "hf://datasets/org/name/x/a.txt"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_datapipes"))
+            .args(["inspect", place])
+            .env("HF_ENDPOINT", &hub)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text} {:?}", output.stderr);
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert!(line.to_string().contains("a"), "{line}");
+    }
+    // Nothing is requested.
+    let output = Command::new(env!("CARGO_BIN_EXE_datapipes"))
+        .args(["inspect", "hf://datasets/org/name"])
+        .envs([("HF_ENDPOINT", &*hub), ("HF_HUB_OFFLINE", "1")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("HF_HUB_OFFLINE is set"), "{said}");
 }

@@ -12,8 +12,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`stores`]: the local file system; web servers (`stores::Http`, feature `http`); S3, Google's
-//!   and Azure's object stores (`stores::cloud`, feature `cloud`).
+//! - [`stores`]: the local file system; web servers (`stores::Http`) and the Hugging Face Hub
+//!   (`stores::Hub`), feature `http`; S3, Google's and Azure's object stores (`stores::cloud`,
+//!   feature `cloud`).
 //! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
 //!   and [`Format`], the trait to implement for another format.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, read from their original file layouts.
@@ -76,6 +77,8 @@ mod tests {
         shared::<stores::OpenOptions>();
         #[cfg(feature = "http")]
         shared::<stores::Http>();
+        #[cfg(feature = "http")]
+        shared::<stores::Hub>();
         #[cfg(feature = "cloud")]
         shared::<stores::cloud::Cloud>();
     }

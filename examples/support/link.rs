@@ -4,7 +4,9 @@
 //! `http://127.0.0.1:PORT/rtt=150,cap=100,slow=25/KEY` is object `KEY` over a link of 150 ms round
 //! trip (one to connect, one for each answer), of which all connections together carry 100 MB/s,
 //! with every fourth connection ten times slower. `index.txt` in the place of `KEY` lists the
-//! objects. The server runs in a child process (this program again), so that its work is not
+//! objects. The same link is also an endpoint of the Hugging Face Hub (`HubBuilder::endpoint`) whose
+//! repositories all hold the objects: their files are redirected to `KEY` on another host name.
+//! The server runs in a child process (this program again), so that its work is not
 //! counted as the reader's, and ends with its parent.
 //!
 //! The link has no congestion window: a large object costs one round trip, as on a link that is
@@ -301,6 +303,16 @@ impl Server {
                 // The handshake took a round trip, too.
                 due = due.max(accepted + 2 * profile.rtt * times);
             }
+            let answer = match key.split_once("/resolve/") {
+                Some((_, file)) => {
+                    let key = file.split_once('/').map_or(file, |(_, key)| key);
+                    let port = stream.local_addr()?.port();
+                    Some(format!(
+                        "HTTP/1.1 302 Found\r\nLocation: http://localhost:{port}/{link}/{key}\r\nContent-Length: 0\r\n\r\n"
+                    ))
+                }
+                None => None,
+            };
             let object = match key {
                 "index.txt" => Some(Object {
                     data: self.index.clone(),
@@ -310,6 +322,10 @@ impl Server {
                 key => self.objects.get(key).cloned(),
             };
             sleep_until(due).await;
+            if let Some(answer) = answer {
+                stream.write_all(answer.as_bytes()).await?;
+                continue;
+            }
             let Some(mut object) = object else {
                 stream
                     .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

@@ -58,12 +58,30 @@ pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
         }
         return folder(stores::open(place)?);
     }
-    match place.rsplit_once('/') {
+    match place.rsplit_once('/').filter(|_| !is_repository(place)) {
         Some((parent, name)) if !name.is_empty() && !parent.ends_with('/') => {
             single(stores::open(parent)?, &decoded(name))
         }
         _ => folder(stores::open(place)?),
     }
+}
+
+/// Returns true if a URL is that of a whole repository, which is a folder also without a `/` at its
+/// end.
+fn is_repository(place: &str) -> bool {
+    let Some(rest) = place.strip_prefix("hf://") else {
+        return false;
+    };
+    let (kind, name) = rest.split_once('/').unwrap_or(("", rest));
+    let path = if matches!(kind, "datasets" | "models" | "spaces") {
+        name
+    } else {
+        rest
+    };
+    let (id, revision) = path.split_once('@').unwrap_or((path, ""));
+    let parts = revision.matches('/').count();
+    let is_special = revision.starts_with("refs/convert/") || revision.starts_with("refs/pr/");
+    id.matches('/').count() < 2 && parts == if is_special { 2 } else { 0 }
 }
 
 fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {
@@ -157,4 +175,33 @@ fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
         }
     }
     Ok((Found::Files(store, groups), errors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_a_folder_and_a_file_of_it_is_not() {
+        for place in [
+            "hf://datasets/org/name",
+            "hf://datasets/name",
+            "hf://org/model",
+            "hf://datasets/org/name@main",
+            "hf://datasets/org/name@refs/convert/parquet",
+            "hf://spaces/org/name@refs%2Fpr%2F1",
+        ] {
+            assert!(is_repository(place), "{place}");
+        }
+        for place in [
+            "hf://datasets/org/name/a.txt",
+            "hf://datasets/org/name@main/a.txt",
+            "hf://datasets/org/name/a@b.txt",
+            "hf://datasets/org/name@refs/convert/parquet/a.parquet",
+            "hf://org/model/a.bin",
+            "https://host/a",
+        ] {
+            assert!(!is_repository(place), "{place}");
+        }
+    }
 }

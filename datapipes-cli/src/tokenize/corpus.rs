@@ -73,6 +73,8 @@ pub struct CorpusFile {
     /// Path as the user wrote it, or URL.
     pub name: String,
     pub size: u64,
+    /// Revision of its store that is read, if there are any.
+    pub revision: Option<String>,
     /// Sizes of the files before it.
     begin: u64,
     store: Arc<dyn Store>,
@@ -99,15 +101,17 @@ impl Corpus {
             .named("list")
             .map_async(|one: Found| async move {
                 let size = one.store.head(&one.key).await?.size;
-                datapipes::Ok((one, size.unwrap_or(0)))
+                let revision = one.store.revision().await?;
+                datapipes::Ok((one, size.unwrap_or(0), revision))
             });
         let mut bytes = 0;
-        let place = |(Found { name, store, key }, size)| {
+        let place = |(Found { name, store, key }, size, revision)| {
             let begin = bytes;
             bytes += size;
             CorpusFile {
                 name,
                 size,
+                revision,
                 begin,
                 store,
                 key,

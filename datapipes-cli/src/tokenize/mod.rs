@@ -128,7 +128,10 @@ fn run(args: &Args) -> Result<(), BoxError> {
     let corpus = Arc::new(Corpus::find(&args.words, layout)?);
     let field = text("field").unwrap_or_else(|| "text".to_owned());
 
-    let file = |file: &CorpusFile| json!({ "name": file.name, "size": file.size });
+    let file = |file: &CorpusFile| match &file.revision {
+        None => json!({ "name": file.name, "size": file.size }),
+        Some(commit) => json!({ "name": file.name, "size": file.size, "revision": commit }),
+    };
     let settings = json!({
         "tokenizer (SHA-256)": sha256(&json),
         "as": corpus.layout.to_string(),

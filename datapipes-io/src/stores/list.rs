@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use datapipes::{Context, Error, ErrorKind, Hints, Item, Items, Result, Source};
 use futures::StreamExt;
+use futures::future::ready;
+use futures::stream;
 
 use super::Store;
 use super::names::Listed;
@@ -32,6 +34,15 @@ impl ListStore {
             text: pattern.to_owned(),
             pattern: parsed,
             allow_empty: false,
+        }
+    }
+
+    /// Returns a source in place of that of a store that cannot be opened: a graph of it has this
+    /// problem.
+    pub(super) fn failing(problem: String) -> Self {
+        ListStore {
+            pattern: Err(problem),
+            ..ListStore::new(Arc::new(super::Memory::new()), "")
         }
     }
 
@@ -66,7 +77,10 @@ impl Source for ListStore {
         };
         Items::generate(async move |out| {
             let mut index = 0;
-            let mut listed = store.list(&pattern.prefix());
+            let mut listed = match given.pin(&*store).await {
+                Ok(()) => store.list(&pattern.prefix()),
+                Err(error) => stream::once(ready(Err(error))).boxed(),
+            };
             loop {
                 if given.is_new() {
                     out.snapshot(&cx, || given.kept());
@@ -107,7 +121,7 @@ impl Source for ListStore {
     fn name(&self) -> String {
         "list_files".to_owned()
     }
-    /// The snapshot is a digest of the names that were given.
+    /// The snapshot is a digest of the names that were given, and the revision of the store.
     fn hints(&self) -> Hints {
         let problem = self.pattern.as_ref().err().map(String::as_str);
         let settings = format!("{}{}", self.store.url(), self.text);

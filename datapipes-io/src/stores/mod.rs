@@ -26,7 +26,7 @@ pub mod wrappers;
 pub use braces::{expand_braces, expand_braces_to, shards};
 pub use ext::StoreExt;
 #[cfg(feature = "http")]
-pub use http::Http;
+pub use http::{Http, Hub};
 pub use list::ListStore;
 pub use load::LoadFiles;
 pub use memory::Memory;
@@ -41,7 +41,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::Result;
+use datapipes::{Error, ErrorKind, Result};
+use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 
 /// A collection of objects under keys: a bucket, a web server, a folder.
@@ -93,6 +94,26 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.url().to_owned()
     }
 
+    /// Returns the revision of the whole store that is read, if the store has revisions, as a
+    /// repository has commits. Once it is known it stays the same for the life of the store.
+    /// Caches and checkpoints keep it in addition to [`identity`](Store::identity). By default
+    /// `None`; the first call may make a request.
+    ///
+    /// # Errors
+    /// The errors of that request.
+    fn revision(&self) -> BoxFuture<'_, Result<Option<String>>> {
+        Box::pin(ready(Ok(None)))
+    }
+
+    /// Makes the store read this revision, so that a resumed epoch reads what it began with.
+    ///
+    /// # Errors
+    /// `Config` if the store reads another revision already, or has no revisions.
+    fn pin_revision(&self, revision: &str) -> Result<()> {
+        let words = format!("{}: it has no revisions, such as {revision}", self.url());
+        Err(Error::new(ErrorKind::Config, words))
+    }
+
     /// Returns the whole content of an object.
     ///
     /// # Errors
@@ -128,6 +149,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn identity(&self) -> String {
         (**self).identity()
+    }
+    fn revision(&self) -> BoxFuture<'_, Result<Option<String>>> {
+        (**self).revision()
+    }
+    fn pin_revision(&self, revision: &str) -> Result<()> {
+        (**self).pin_revision(revision)
     }
     async fn read(&self, key: &str) -> Result<Bytes> {
         (**self).read(key).await

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use datapipes::{Context, Error, ErrorKind, Item, Result};
+use datapipes::{Context, Error, ErrorKind, Item, Reader, Result, Wire, Writer};
 
+use super::Store;
 use crate::FileRef;
 
 /// The digest (BLAKE3) of names, in their order, and of sizes if they are known.
@@ -48,17 +49,53 @@ pub(crate) struct Listed {
     keeps: bool,
     /// Number of names given before, and their digest.
     before: Option<(u64, u64)>,
+    /// Revision of the store that the names are of.
+    revision: Option<String>,
+}
+
+/// A snapshot: the number of names that were given, their digest, and the revision that they are
+/// of, if the store has any.
+pub(crate) struct Given((u64, u64), Option<String>);
+
+/// Snapshots without a revision are pairs of numbers.
+impl Wire for Given {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.0.encode(to)?;
+        self.1.iter().try_for_each(|revision| revision.encode(to))
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let names = Wire::decode(from)?;
+        let revision = (from.left() > 0).then(|| Wire::decode(from));
+        Ok(Given(names, revision.transpose()?))
+    }
 }
 
 impl Listed {
     /// Starts or resumes the listing of an epoch.
     pub fn of(cx: &Context) -> Result<Listed> {
-        let before = cx.restored()?.filter(|&(count, _)| count > 0);
+        let before: Option<Given> = cx.restored()?;
+        let (before, revision) = before.map_or((None, None), |Given(names, revision)| {
+            (Some(names).filter(|names| names.0 > 0), revision)
+        });
         Ok(Listed {
             names: Names::default(),
             keeps: cx.is_resumable(),
             before,
+            revision,
         })
+    }
+
+    /// Makes a store read the revision that was listed before, or finds out which one it reads.
+    ///
+    /// # Errors
+    /// `Config` if the store reads another revision already; the errors of the store.
+    pub async fn pin(&mut self, store: &dyn Store) -> Result<()> {
+        match &self.revision {
+            Some(revision) => store.pin_revision(revision)?,
+            None if self.keeps => self.revision = store.revision().await?,
+            None => {}
+        }
+        Ok(())
     }
 
     /// Adds the next name, or an error in its place; returns true if it is to be passed on.
@@ -110,8 +147,8 @@ impl Listed {
     }
 
     /// Returns the snapshot.
-    pub fn kept(&self) -> (u64, u64) {
-        self.names.digest()
+    pub fn kept(&self) -> Given {
+        Given(self.names.digest(), self.revision.clone())
     }
 }
 

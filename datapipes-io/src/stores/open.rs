@@ -2,22 +2,26 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Backoff, Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 
 use super::local::Local;
-use super::{Store, redacted, resilient};
+use super::wrappers::InFlight;
+use super::{Store, StoreExt, redacted, resilient};
 
 /// Opens the store that a URL names. Makes no connection yet.
 ///
 /// A remote store is wrapped in [`resilient`]: transient errors are retried, bodies that were cut
 /// are resumed at the point of the cut, and an overloaded service gets fewer concurrent requests.
+/// The retries of a hub end after 400 seconds, not 180, since it counts requests over 300.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `file:///folder`, or a path | [`Local`] | |
 /// | `http://`, `https://` | a web server | `http` |
+/// | `hf://datasets/org/name@revision/folder` | a repository of the Hugging Face Hub | `http` |
 /// | `s3://bucket/prefix` | S3 and what speaks its protocol | `cloud` |
 /// | `gs://bucket/prefix` | Google Cloud Storage | `cloud` |
 /// | `az://container/prefix`, `abfss://container@account.dfs.core.windows.net/prefix` | Azure Blob Storage | `cloud` |
@@ -84,19 +88,33 @@ impl OpenOptions {
         if scheme.eq_ignore_ascii_case("file") {
             return Ok(Arc::new(Local::new(file(url)?)));
         }
-        let store = far(&scheme.to_ascii_lowercase(), url)?;
-        Ok(if self.bare {
-            store
-        } else {
-            Arc::new(resilient(store))
+        let scheme = scheme.to_ascii_lowercase();
+        let store = far(&scheme, url)?;
+        Ok(match &*scheme {
+            _ if self.bare => store,
+            // The hub counts requests in windows of five minutes.
+            "hf" => {
+                let backoff = Backoff {
+                    deadline: Duration::from_secs(400),
+                    ..Backoff::default()
+                };
+                Arc::new(store.limit(InFlight::OnOverload).retry(backoff))
+            }
+            _ => Arc::new(resilient(store)),
         })
     }
 }
 
 /// Schemes that are unlikely to be the beginning of a path.
 const SCHEMES: &[&str] = &[
-    "file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss",
+    "file", "hf", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss",
 ];
+
+/// Returns true if a text begins with the scheme of a store.
+pub(super) fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| SCHEMES.contains(&&*scheme.to_ascii_lowercase()))
+}
 
 /// Returns the folder that a `file://` URL names: an absolute local path.
 fn file(url: &str) -> Result<PathBuf> {
@@ -128,8 +146,10 @@ fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
     match scheme {
         #[cfg(feature = "http")]
         "http" | "https" => Ok(Arc::new(super::Http::new(url)?)),
+        #[cfg(feature = "http")]
+        "hf" => Ok(Arc::new(super::Hub::new(url)?)),
         #[cfg(not(feature = "http"))]
-        "http" | "https" => missing(url, "http"),
+        "hf" | "http" | "https" => missing(url, "http"),
         #[cfg(feature = "cloud")]
         "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "abfs" | "abfss" => {
             Ok(Arc::new(super::cloud::Cloud::open(url)?))
@@ -195,6 +215,7 @@ mod tests {
             "gopher://me:SECRET@host/a?SECRET",
             "cassandra://me:SECRET@host/a",
             "s3://me:SECRET@host/?SECRET",
+            "hf://me:SECRET@host/?SECRET",
         ] {
             let error = open(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);

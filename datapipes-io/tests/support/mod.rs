@@ -6,4 +6,6 @@ pub mod bad_http;
 #[cfg(feature = "http")]
 pub mod h2;
 #[cfg(feature = "http")]
+pub mod hub;
+#[cfg(feature = "http")]
 pub mod tls;

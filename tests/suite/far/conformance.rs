@@ -58,6 +58,27 @@ async fn local_keeps_the_contract() {
     check(Local::new(folder.path())).await;
 }
 
+#[cfg(all(feature = "http", unix))]
+#[tokio::test]
+async fn the_hub_keeps_the_contract() {
+    use super::hub::{FakeHub, OLD};
+    let hub = FakeHub::start();
+    hub.point("main", OLD);
+    let fixtures = fixtures();
+    let below = |key: &str| format!("some folder/{key}");
+    let files: Vec<_> = fixtures
+        .iter()
+        .map(|(key, data)| (below(key), &data[..]))
+        .collect();
+    let files: Vec<_> = files.iter().map(|(path, data)| (&**path, *data)).collect();
+    hub.commit(OLD, &files, 3);
+    check(hub.open("hf://datasets/org/name/some%20folder")).await;
+    assert_eq!(
+        hub.hub.requests_to(&FakeHub::revision_path("main")).len(),
+        1
+    );
+}
+
 #[cfg(feature = "cloud")]
 #[tokio::test]
 async fn s3_keeps_the_contract() {

@@ -10,6 +10,10 @@ mod conformance;
 #[cfg(all(feature = "http", unix))]
 mod engine;
 #[cfg(all(feature = "http", unix))]
+#[path = "../../../datapipes-io/tests/support/hub.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod hub;
+#[cfg(all(feature = "http", unix))]
 mod nginx;
 #[cfg(feature = "cloud")]
 mod s3;

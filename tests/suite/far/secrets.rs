@@ -13,7 +13,7 @@ use datapipes_io::FileRef;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::cloud::Cloud;
 use datapipes_io::stores::wrappers::{Evict, InFlight, Patience, PerSecond, Tail};
-use datapipes_io::stores::{self, Http, ListStore, OpenOptions, Store, StoreExt, resilient};
+use datapipes_io::stores::{self, Http, Hub, ListStore, OpenOptions, Store, StoreExt, resilient};
 use tracing::field::{Field, Visit};
 use tracing::span;
 
@@ -130,6 +130,7 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
         for path in [
             format!("/data/{key}?{query}"),
             format!("/bucket/data/{key}"),
+            format!("/datasets/org/name/resolve/{}/{key}", "1".repeat(40)),
         ] {
             server.on(&path, [act.clone()]);
         }
@@ -138,6 +139,16 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
         &format!("/data/index.txt?{query}"),
         [page("text/plain", &(keys.join("\n") + "\n"))],
     );
+
+    let tree = format!(
+        "/api/datasets/org/name/tree/{}?recursive=true&expand=false",
+        "1".repeat(40)
+    );
+    let entries: Vec<String> = keys
+        .iter()
+        .map(|key| format!(r#"{{"type":"file","path":"{key}"}}"#))
+        .collect();
+    server.on(&tree, [status(200, &format!("[{}]", entries.join(",")))]);
 
     let mut said = String::new();
     let plain = server.url();
@@ -154,6 +165,11 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
         write!(said, "{builder:?}\n{builder:#?}\n").unwrap();
         made.push(Arc::new(builder.build().unwrap()));
     }
+    let hub = Hub::builder(&format!("hf://datasets/org/name@{}", "1".repeat(40)))
+        .endpoint(&plain)
+        .token(MARKER);
+    write!(said, "{hub:?}\n{hub:#?}\n").unwrap();
+    made.push(Arc::new(hub.build().unwrap()));
     let s3 = Cloud::s3("bucket/data")
         .endpoint(plain.trim_end_matches('/'))
         .region("r");

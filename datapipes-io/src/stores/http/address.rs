@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use reqwest::Url;
 
 /// Characters that must be escaped in a part of a path. `/` between the parts stays.
-const IN_PATH: &AsciiSet = &CONTROLS
+pub(super) const IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'#')
@@ -87,7 +87,7 @@ impl Address {
         Ok(self.below(folder))
     }
 
-    fn below(&self, key: &str) -> Url {
+    pub fn below(&self, key: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!(
             "{}{}",
@@ -133,6 +133,32 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
+/// Returns true if a URL is by https and of a public host, or if the base is not, and the URL is not
+/// of the addresses by which machines tell of themselves (169.254.169.254). The addresses of names
+/// are not looked up; names without a dot, and those of private networks, are not public.
+pub(super) fn is_as_public(url: &Url, base: &Url) -> bool {
+    let public = |url: &Url| url.scheme() == "https" && is_public(url);
+    let own = match literal(url) {
+        Some(IpAddr::V4(address)) => address.is_link_local(),
+        Some(IpAddr::V6(address)) => {
+            let mapped = address.to_ipv4_mapped();
+            address.is_unicast_link_local() || mapped.is_some_and(|v4| v4.is_link_local())
+        }
+        None => false,
+    };
+    public(url) || !is_public(base) && !own
+}
+
+fn is_public(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+    let (_, last) = host.rsplit_once('.').unwrap_or(("", ""));
+    literal(url).is_none()
+        && !matches!(
+            last,
+            "" | "home" | "internal" | "lan" | "local" | "localhost"
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +189,44 @@ mod tests {
         }
         assert_eq!(address.folder("").unwrap().path(), "/da%20ta/");
         assert_eq!(address.folder("x y/").unwrap().path(), "/da%20ta/x%20y/");
+    }
+
+    #[test]
+    fn row_64_a_public_host_leads_to_public_hosts_by_https_only() {
+        let leads =
+            |base: &str, to: &str| is_as_public(&to.parse().unwrap(), &base.parse().unwrap());
+        let hub = "https://huggingface.co/";
+        for to in [
+            "https://cas-bridge.xethub.hf.co/a?X-Amz-Signature=1",
+            "https://us.aws.cdn.hf.co:8443/a",
+        ] {
+            assert!(
+                leads(hub, to) && leads("http://127.0.0.1:8080/", to),
+                "{to}"
+            );
+        }
+        for to in [
+            "http://cdn-lfs.hf.co/a",
+            "https://10.0.0.1/",
+            "https://8.8.8.8/",
+            "https://127.0.0.1/",
+            "https://[::1]/",
+            "https://[::ffff:10.0.0.1]/",
+            "https://2130706433/",
+            "https://localhost/",
+            "https://metadata/",
+            "https://metadata.google.internal./",
+            "https://printer.local/",
+        ] {
+            assert!(!leads(hub, to) && leads("http://10.0.0.2/", to), "{to}");
+        }
+        for to in [
+            "http://169.254.169.254/latest/meta-data/",
+            "http://[::ffff:169.254.169.254]/",
+            "http://[fe80::1]/",
+        ] {
+            assert!(!leads(hub, to) && !leads("http://127.0.0.1/", to), "{to}");
+        }
     }
 
     #[test]

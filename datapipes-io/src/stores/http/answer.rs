@@ -11,8 +11,9 @@ use reqwest::header::{
 use reqwest::{Method, Response, Version};
 use tokio::time::timeout;
 
+use super::address::same_origin;
 use super::body::Watched;
-use super::{Body, Inner, Meta, Object, fault};
+use super::{Asked, Body, Inner, Meta, Object, fault};
 
 /// Maximum time to wait for the body of a refusal.
 const EXCERPT_TIME: Duration = Duration::from_secs(2);
@@ -29,27 +30,32 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Checks the answer to HEAD, which equals the answer to GET without its body.
-    pub async fn check_head(http: &Inner, name: &str, response: Response) -> Result<Answer> {
-        Answer::check_method(http, name, response, &Method::HEAD, None).await
+    pub async fn check_head(
+        http: &Inner,
+        object: &Asked<'_>,
+        response: Response,
+    ) -> Result<Answer> {
+        Answer::check_method(http, object, response, &Method::HEAD, None).await
     }
 
     /// Checks the answer to GET, for a range or for the whole object.
     pub async fn check(
         http: &Inner,
-        name: &str,
+        object: &Asked<'_>,
         response: Response,
         asked: Option<&Range<u64>>,
     ) -> Result<Answer> {
-        Answer::check_method(http, name, response, &Method::GET, asked).await
+        Answer::check_method(http, object, response, &Method::GET, asked).await
     }
 
     async fn check_method(
         http: &Inner,
-        name: &str,
+        object: &Asked<'_>,
         response: Response,
         method: &Method,
         asked: Option<&Range<u64>>,
     ) -> Result<Answer> {
+        let name = &*object.name;
         let wrong = |why: String| Error::new(ErrorKind::Protocol, format!("{name}: {why}"));
         let status = response.status();
         if !matches!(status.as_u16(), 200 | 206) {
@@ -71,7 +77,10 @@ impl Answer {
                 "neither a length nor chunks, so that nobody could tell if it were cut".into(),
             ));
         }
-        let version = version(headers);
+        let version = match object.version {
+            Some(version) => Some(version.to_owned()),
+            None => version(headers),
+        };
         let whole = 0..length.unwrap_or(u64::MAX);
         let (size, range) = match (status.as_u16(), asked) {
             (200, None) => (length, whole),
@@ -122,8 +131,8 @@ impl Answer {
         }
     }
 
-    pub fn open(self, http: &Inner, key: &str, url: String) -> Object {
-        let meta = self.meta(key);
+    pub fn open(self, http: &Inner, asked: &Asked<'_>) -> Object {
+        let (meta, url) = (self.meta(asked.key), asked.name.clone());
         let range = self.range;
         let want = (range.end != u64::MAX).then(|| range.end - range.start);
         let body = Body::stream(Watched::new(
@@ -266,6 +275,9 @@ async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let size = (status.as_u16() == 416)
         .then(|| size_in_416(&headers))
         .flatten();
+    let own = same_origin(response.url(), http.address.base());
+    let refused = http.refused.as_ref().filter(|_| own);
+    let known = refused.and_then(|refused| refused(status, &headers));
     let mut secrets = http.secrets.clone();
     // A redirect may have led to a signed URL.
     secrets.add_query(response.url());
@@ -289,7 +301,10 @@ async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
         None if matches!(status.as_u16(), 404 | 410) => String::new(),
         None => secrets.excerpt(&head),
     };
-    fault::status(name, status, &headers, &excerpt)
+    match known {
+        Some((kind, what)) => Error::new(kind, format!("{name}: {what}")),
+        None => fault::status(name, status, &headers, &excerpt),
+    }
 }
 
 #[cfg(test)]

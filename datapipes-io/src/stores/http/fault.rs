@@ -97,7 +97,9 @@ pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerp
     };
     let colon = if excerpt.is_empty() { "" } else { ": " };
     let error = Error::new(kind, format!("{name}: status {code}{colon}{excerpt}"));
-    match (passing, retry_after(headers, SystemTime::now())) {
+    let pause = retry_after(headers, SystemTime::now());
+    let pause = pause.or_else(|| (code == 429).then(|| window_ends(headers))?);
+    match (passing, pause) {
         (true, Some(pause)) => error.with_retry_after(pause),
         (true, None) => error.transient(),
         (false, _) => error,
@@ -116,6 +118,23 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
             .unwrap_or(Duration::ZERO)
     };
     Some(pause.min(LONGEST_PAUSE))
+}
+
+/// Returns the time until the requests of a window are counted anew: `t` of
+/// `RateLimit: "api";r=0;t=55`.
+fn window_ends(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("ratelimit")?.to_str().ok()?;
+    let mut parts = text.split([';', ',']).map(str::trim);
+    let seconds = parts
+        .find_map(|part| part.strip_prefix("t="))?
+        .parse()
+        .ok()?;
+    // Rounded down by the service.
+    Some(
+        Duration::from_secs(seconds)
+            .saturating_add(Duration::from_secs(1))
+            .min(LONGEST_PAUSE),
+    )
 }
 
 /// The root cause of an error of the transport.
@@ -273,6 +292,22 @@ mod tests {
         }
         for nonsense in ["-1", "soon", "1.5", ""] {
             assert_eq!(pause(nonsense), None);
+        }
+    }
+
+    #[test]
+    fn row_53_a_window_of_requests_is_waited_for() {
+        let ends = |text: &str| {
+            let headers =
+                HeaderMap::from_iter([("ratelimit".parse().unwrap(), text.parse().unwrap())]);
+            let error = status("u", StatusCode::TOO_MANY_REQUESTS, &headers, "");
+            assert!(error.is_transient(), "{error}");
+            error.retry_after().map(|pause| pause.as_secs())
+        };
+        assert_eq!(ends(r#""resolvers";r=0;t=55"#), Some(56));
+        assert_eq!(ends(r#""api"; r=0; t=18446744073709551615"#), Some(86400));
+        for nonsense in ["", "t", "t=-1", r#""api";r=0;t=soon"#] {
+            assert_eq!(ends(nonsense), None);
         }
     }
 

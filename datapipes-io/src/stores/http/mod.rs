@@ -4,10 +4,12 @@ mod address;
 mod answer;
 mod body;
 mod fault;
+mod hub;
 mod list;
 mod options;
 mod send;
 
+pub use hub::{Hub, HubBuilder};
 pub use list::Listing;
 pub use options::HttpBuilder;
 
@@ -18,8 +20,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result};
 use futures::stream::BoxStream;
-use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH, RANGE};
+use reqwest::{Method, StatusCode, Url};
 
 use super::clients::Clients;
 use super::{Body, Get, Meta, Object, Store};
@@ -91,10 +93,20 @@ struct Inner {
     secrets: Secrets,
     first_byte: Duration,
     rate: Rate,
+    /// Hosts to which redirects are followed, besides the store's own: `host` or `host:port`.
     follow: Vec<String>,
+    /// True if they are followed also from public hosts to public hosts, see [`is_as_public`].
+    ///
+    /// [`is_as_public`]: address::is_as_public
+    as_public: bool,
+    /// Explains refusals by the store's own host, where their status does not say enough.
+    refused: Option<Refused>,
     unknown_length: bool,
     listing: Listing,
 }
+
+/// Returns what went wrong, by the status and headers of a refusal.
+type Refused = Box<dyn Fn(StatusCode, &HeaderMap) -> Option<(ErrorKind, String)> + Send + Sync>;
 
 impl Http {
     /// Returns a store of the objects below a URL, `http://` or `https://`. `user:password@` in the
@@ -111,51 +123,124 @@ impl Http {
         HttpBuilder::new(url)
     }
 
-    /// Requests HEAD, or the first byte if the server does not support HEAD.
-    async fn look(&self, key: &str) -> Result<Meta> {
-        let name = self.url_of(key);
-        let url = self.0.address.of(key)?;
-        let found = self
-            .0
-            .send(Method::HEAD, url.clone(), HeaderMap::new(), &name)
-            .await?;
-        if !matches!(found.status().as_u16(), 405 | 501) {
-            return Ok(Answer::check_head(&self.0, &name, found).await?.meta(key));
+    fn asked<'a>(&self, key: &'a str) -> Result<Asked<'a>> {
+        Ok(Asked {
+            key,
+            name: self.url_of(key),
+            url: self.0.address.of(key)?,
+            version: None,
+        })
+    }
+}
+
+/// The object of a request.
+struct Asked<'a> {
+    key: &'a str,
+    /// Name for errors.
+    name: String,
+    url: Url,
+    /// Version of whatever is at the URL, if the URL names the version: it is then not requested,
+    /// and ETags are ignored.
+    version: Option<&'a str>,
+}
+
+impl Inner {
+    /// Opens an object. Returns also the URL that the answer came from.
+    async fn get(&self, asked: &Asked<'_>, get: Get) -> Result<(Object, Url)> {
+        let name = &asked.name;
+        let version = get.version.as_deref();
+        if asked.version.is_some() {
+            answer::check_version(name, version, asked.version)?;
+        }
+        let mut headers = match &get.range {
+            Some(range) if range.start > range.end => {
+                let words = format!("{name}: a range that ends before it begins");
+                return Err(Error::new(ErrorKind::Protocol, words));
+            }
+            Some(range) if range.is_empty() => {
+                return self.nothing(asked, range.start, version).await;
+            }
+            Some(range) => range_header(range),
+            None => HeaderMap::new(),
+        };
+        if let (Some(version), None) = (version, asked.version) {
+            let tag = HeaderValue::from_str(version)
+                .ok()
+                .filter(|_| answer::is_strong(version));
+            // The version cannot have come from this store, so it cannot be the current version.
+            let tag =
+                tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
+            headers.insert(IF_MATCH, tag);
+        }
+        let url = asked.url.clone();
+        let found = self.send(Method::GET, url, headers, name).await?;
+        if let (416, Some(range)) = (found.status().as_u16(), &get.range)
+            && answer::size_in_416(found.headers()) == Some(range.start)
+        {
+            return self.nothing(asked, range.start, version).await;
+        }
+        let from = found.url().clone();
+        let answer = Answer::check(self, asked, found, get.range.as_ref()).await?;
+        answer::check_version(name, version, answer.version.as_deref())?;
+        Ok((answer.open(self, asked), from))
+    }
+
+    /// Requests HEAD, or the first byte if the server does not support HEAD. The first byte also of
+    /// a URL that names the version: it leads to a signed URL, whose signature may be for GET.
+    async fn look(&self, asked: &Asked<'_>) -> Result<Meta> {
+        if asked.version.is_none() {
+            let (url, none) = (asked.url.clone(), HeaderMap::new());
+            let found = self.send(Method::HEAD, url, none, &asked.name).await?;
+            if !matches!(found.status().as_u16(), 405 | 501) {
+                return Ok(Answer::check_head(self, asked, found)
+                    .await?
+                    .meta(asked.key));
+            }
         }
         let first = 0..1;
+        let url = asked.url.clone();
         let found = self
-            .0
-            .send(Method::GET, url, range_header(&first), &name)
+            .send(Method::GET, url, range_header(&first), &asked.name)
             .await?;
-        match found.status().as_u16() {
+        let part = match found.status().as_u16() {
             // The server may not support ranges either. Its answer for the whole object suffices.
-            200 => Ok(Answer::check(&self.0, &name, found, None).await?.meta(key)),
-            416 => Ok(Meta {
-                size: answer::size_in_416(found.headers()),
-                ..Meta::new(key)
-            }),
-            _ => Ok(Answer::check(&self.0, &name, found, Some(&first))
-                .await?
-                .meta(key)),
-        }
+            200 => None,
+            416 => {
+                return Ok(Meta {
+                    size: answer::size_in_416(found.headers()),
+                    version: asked.version.map(str::to_owned),
+                    ..Meta::new(asked.key)
+                });
+            }
+            _ => Some(&first),
+        };
+        Ok(Answer::check(self, asked, found, part)
+            .await?
+            .meta(asked.key))
     }
 
     /// Returns an object with an empty range.
-    async fn nothing(&self, key: &str, at: u64, version: Option<&str>) -> Result<Object> {
-        let (name, meta) = (self.url_of(key), self.look(key).await?);
-        answer::check_version(&name, version, meta.version.as_deref())?;
+    async fn nothing(
+        &self,
+        asked: &Asked<'_>,
+        at: u64,
+        version: Option<&str>,
+    ) -> Result<(Object, Url)> {
+        let (name, meta) = (&asked.name, self.look(asked).await?);
+        answer::check_version(name, version, meta.version.as_deref())?;
         if let Some(size) = meta.size.filter(|size| at > *size) {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 format!("{name}: it has {size} bytes, none at {at}"),
             ));
         }
-        Ok(Object {
+        let object = Object {
             meta,
             range: at..at,
             body: Body::once(bytes::Bytes::new()),
-            url: name,
-        })
+            url: name.clone(),
+        };
+        Ok((object, asked.url.clone()))
     }
 }
 
@@ -182,42 +267,12 @@ impl Store for Http {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let name = self.url_of(key);
-        let url = self.0.address.of(key)?;
-        let version = get.version.as_deref();
-        let mut headers = match &get.range {
-            Some(range) if range.start > range.end => {
-                let words = format!("{name}: a range that ends before it begins");
-                return Err(Error::new(ErrorKind::Protocol, words));
-            }
-            Some(range) if range.is_empty() => {
-                return self.nothing(key, range.start, version).await;
-            }
-            Some(range) => range_header(range),
-            None => HeaderMap::new(),
-        };
-        if let Some(version) = version {
-            let tag = HeaderValue::from_str(version)
-                .ok()
-                .filter(|_| answer::is_strong(version));
-            // The version cannot have come from this store, so it cannot be the current version.
-            let tag =
-                tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
-            headers.insert(IF_MATCH, tag);
-        }
-        let found = self.0.send(Method::GET, url, headers, &name).await?;
-        if let (416, Some(range)) = (found.status().as_u16(), &get.range)
-            && answer::size_in_416(found.headers()) == Some(range.start)
-        {
-            return self.nothing(key, range.start, version).await;
-        }
-        let answer = Answer::check(&self.0, &name, found, get.range.as_ref()).await?;
-        answer::check_version(&name, version, answer.version.as_deref())?;
-        Ok(answer.open(&self.0, key, name))
+        let (object, _) = self.0.get(&self.asked(key)?, get).await?;
+        Ok(object)
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
-        self.look(key).await
+        self.0.look(&self.asked(key)?).await
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {

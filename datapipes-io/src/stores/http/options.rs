@@ -12,7 +12,7 @@ use reqwest::{Certificate, ClientBuilder, Proxy};
 use super::address::{Address, literal};
 use super::body::Rate;
 use super::fault::Secrets;
-use super::{Http, Inner, Listing};
+use super::{Http, Inner, Listing, Refused};
 use crate::stores::clients::Clients;
 
 /// Options of an [`Http`] store; made by [`Http::builder`].
@@ -44,6 +44,8 @@ pub struct HttpBuilder {
     rate: Rate,
     version: Version,
     follow: Vec<String>,
+    as_public: bool,
+    refused: Option<Refused>,
     unknown_length: bool,
     listing: Listing,
     problem: Option<Error>,
@@ -91,6 +93,8 @@ impl HttpBuilder {
             },
             version: Version::One,
             follow: Vec::new(),
+            as_public: false,
+            refused: None,
             unknown_length: false,
             listing: Listing::Auto,
             problem: None,
@@ -254,6 +258,16 @@ impl HttpBuilder {
         self
     }
 
+    /// Sets another URL; follows redirects to hosts of the same kind, and explains refusals.
+    pub(super) fn for_hub(self, url: &str, refused: Refused) -> Self {
+        HttpBuilder {
+            url: url.to_owned(),
+            as_public: true,
+            refused: Some(refused),
+            ..self
+        }
+    }
+
     fn fail(&mut self, why: String) {
         self.problem
             .get_or_insert_with(|| Error::new(ErrorKind::Config, format!("an HTTP store: {why}")));
@@ -275,8 +289,10 @@ impl HttpBuilder {
         secrets.add_query(address.base());
         install_provider();
         // Without TLS no certificates are needed, and reading those of this machine takes time.
-        let trusts_none =
-            address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some();
+        let trusts_none = address.base().scheme() == "http"
+            && self.follow.is_empty()
+            && !self.as_public
+            && self.proxies.is_some();
         let (user_agent, connect, idle) = (self.user_agent, self.connect, self.idle);
         let (version, roots, proxies) = (self.version, self.roots, self.proxies);
         let make = move || {
@@ -324,6 +340,8 @@ impl HttpBuilder {
             first_byte: self.first_byte,
             rate: self.rate,
             follow: self.follow,
+            as_public: self.as_public,
+            refused: self.refused,
             unknown_length: self.unknown_length,
             listing: self.listing,
         })))

@@ -6,7 +6,7 @@ use reqwest::{Method, Request, Response, Url};
 use tokio::time::timeout;
 
 use super::Inner;
-use super::address::{same_origin, shown};
+use super::address::{is_as_public, same_origin, shown};
 use super::fault;
 use super::options::is_listed;
 
@@ -129,10 +129,14 @@ impl Inner {
             ))
         } else if same_origin(&to, self.address.base()) {
             Ok(to)
-        } else if !is_listed(&self.follow, &to) {
-            Err(no("another host, which allow_redirects_to does not name"))
-        } else {
+        } else if is_listed(&self.follow, &to)
+            || self.as_public && is_as_public(&to, self.address.base())
+        {
             Ok(to)
+        } else if self.as_public {
+            Err(no("not https to a host that anybody may reach"))
+        } else {
+            Err(no("another host, which allow_redirects_to does not name"))
         }
     }
 }

@@ -16,9 +16,15 @@ use super::{failed, retried};
 use crate::FileRef;
 use crate::file::readable;
 use crate::stores::names::Listed;
+use crate::stores::open::is_url;
 use crate::stores::pattern::Pattern;
+use crate::stores::{self, ListStore, StoreExt};
 
 /// Lists the files below `root` that match `pattern`, sorted by the bytes of their relative paths.
+///
+/// The root is a folder, or the URL of a store, such as `hf://datasets/org/name`, which is opened by
+/// [`stores::open`](crate::stores::open()) and listed as by
+/// [`StoreExt::list_files`](crate::StoreExt::list_files). The rest of this page is about folders.
 ///
 /// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of several characters,
 /// `{a,b}` one of several words, and `**` any number of folders. Hidden files are matched like
@@ -31,7 +37,7 @@ use crate::stores::pattern::Pattern;
 /// again. Pipes, sockets and devices are left out. Sizes are not determined.
 ///
 /// # Errors
-/// An invalid pattern is an error when the loader is built. `NotFound` if the root does not exist,
+/// An invalid pattern or URL is an error when the loader is built. `NotFound` if the root does not exist,
 /// if nothing matches (unless [allowed](ListFiles::allow_empty)), and for a broken link; `Denied`
 /// for a folder that may not be read. The listing continues after an error where it can.
 ///
@@ -48,7 +54,12 @@ use crate::stores::pattern::Pattern;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn list_files(root: impl AsRef<Path>, pattern: &str) -> Graph<FileRef> {
-    Graph::source(ListFiles::new(root, pattern))
+    let url = root.as_ref().to_str().filter(|root| is_url(root));
+    match url.map(stores::open) {
+        Some(Ok(store)) => store.list_files(pattern),
+        Some(Err(error)) => Graph::source(ListStore::failing(error.cause())),
+        None => Graph::source(ListFiles::new(root, pattern)),
+    }
 }
 
 /// Lists files that match a pattern; see [`list_files`].

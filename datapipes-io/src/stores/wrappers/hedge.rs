@@ -416,6 +416,7 @@ fn fits(first: &Runner, second: &Runner, from: u64) -> bool {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Hedge<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         self.race(&self.url_of(key), || self.inner.get(key, get.clone()))

@@ -205,6 +205,7 @@ fn is_overload(error: &Error) -> bool {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Limit<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let permit = self.gate.enter().await;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use datapipes::Result;
 use futures::stream::BoxStream;
 
-use super::flight::Flights;
+use super::single_flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
 
 /// Behavior of a full cache for a new object.
@@ -155,6 +155,7 @@ impl<S: Store> MemoryCache<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for MemoryCache<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let mut here = self.here(key, &get.version);

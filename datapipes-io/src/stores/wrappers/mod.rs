@@ -36,8 +36,21 @@ macro_rules! names_of {
             self.$($inner)+.identity()
         }
 
+        fn pin_revision(&self, revision: &str) -> datapipes::Result<()> {
+            self.$($inner)+.pin_revision(revision)
+        }
+
         fn folder(&self) -> Option<&std::path::Path> {
             None
+        }
+    };
+}
+
+/// Passes on the revision of the store inside.
+macro_rules! revision_of {
+    ($inner:tt) => {
+        fn revision(&self) -> futures::future::BoxFuture<'_, datapipes::Result<Option<String>>> {
+            self.$inner.revision()
         }
     };
 }
@@ -45,13 +58,13 @@ macro_rules! names_of {
 mod bucket;
 mod controller;
 mod disk_cache;
-mod flight;
 mod hedge;
 mod limit;
 mod memory_cache;
 mod prefix;
 mod rate;
 mod retry;
+mod single_flight;
 mod timeout;
 mod verify;
 

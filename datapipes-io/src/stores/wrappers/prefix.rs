@@ -65,6 +65,12 @@ impl<S: Store> Store for Prefix<S> {
         format!("{}\n{}", self.inner.identity(), self.prefix)
     }
 
+    revision_of!(inner);
+
+    fn pin_revision(&self, revision: &str) -> Result<()> {
+        self.inner.pin_revision(revision)
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

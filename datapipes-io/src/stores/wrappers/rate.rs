@@ -93,6 +93,7 @@ impl Buckets {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Rate<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         self.buckets.pay(&self.buckets.requests, 1).await;

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::{Backoff, Error, ErrorKind, Result};
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
@@ -79,6 +80,23 @@ impl<S> Retry<S> {
             began: Instant::now(),
             retried: AtomicU64::new(0),
         }))
+    }
+}
+
+impl<S: Store> Retry<S> {
+    /// Makes a request of one answer until it succeeds.
+    async fn again<T, F: Future<Output = Result<T>>>(
+        &self,
+        url: String,
+        request: impl Fn() -> F,
+    ) -> Result<T> {
+        let mut tries = Tries::of(url);
+        loop {
+            match request().await {
+                Err(error) => tries.again(error, &self.0).await?,
+                answer => return answer,
+            }
+        }
     }
 }
 
@@ -369,13 +387,13 @@ impl<S: Store> Store for Retry<S> {
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
-        let mut tries = Tries::of(self.url_of(key));
-        loop {
-            match self.0.inner.head(key).await {
-                Err(error) => tries.again(error, &self.0).await?,
-                meta => return meta,
-            }
-        }
+        self.again(self.url_of(key), || self.0.inner.head(key))
+            .await
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Option<String>>> {
+        let url = self.url().to_owned();
+        Box::pin(self.again(url, || self.0.inner.revision()))
     }
 
     async fn read(&self, key: &str) -> Result<Bytes> {

@@ -78,6 +78,7 @@ fn late(url: &str, what: String) -> Error {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Timeout<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let Patience {

@@ -103,6 +103,7 @@ impl Check {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Verify<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let expected = self

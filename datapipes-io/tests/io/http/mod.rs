@@ -3,6 +3,7 @@
 mod answers;
 mod connections;
 mod h2;
+mod hub;
 mod listing;
 mod records;
 mod redirects;

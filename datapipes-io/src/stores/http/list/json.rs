@@ -8,7 +8,7 @@ const ELEMENT: usize = 64 << 10;
 
 /// A splitter of an array into its elements. Holds one element.
 #[derive(Default)]
-pub(super) struct Elements {
+pub(in crate::stores::http) struct Elements {
     /// Bytes of the current element.
     held: Vec<u8>,
     state: State,

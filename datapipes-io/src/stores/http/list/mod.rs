@@ -1,9 +1,9 @@
 //! Listings: the names of objects from the pages that a server makes of its folders, or from a file
 //! that names all objects.
 
-mod json;
+pub(super) mod json;
 mod manifest;
-mod pages;
+pub(super) mod pages;
 
 use datapipes::{Error, ErrorKind, Result};
 use futures::stream::{self, BoxStream};
@@ -13,7 +13,7 @@ use reqwest::{Method, Url};
 
 use super::answer::Answer;
 use super::fault::head;
-use super::{Http, Meta, Store};
+use super::{Asked, Http, Meta, Store};
 
 /// Source of the names of the objects of an [`Http`] store.
 ///
@@ -117,7 +117,14 @@ async fn ask(
         .0
         .send(Method::GET, url.clone(), headers, &name)
         .await?;
-    let answer = Answer::check(&http.0, &name, found, None).await?;
+    let asked = Asked {
+        key: "",
+        name,
+        url,
+        version: None,
+    };
+    let answer = Answer::check(&http.0, &asked, found, None).await?;
+    let Asked { name, url, .. } = asked;
     let (headers, body) = answer.into_stream(&http.0, name.clone());
     let kind = headers
         .get(CONTENT_TYPE)
@@ -138,12 +145,12 @@ async fn ask(
 }
 
 /// Returns the error of a text that is not a listing.
-fn corrupt(name: &str, why: &str) -> Error {
+pub(super) fn corrupt(name: &str, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{name}: {why}"))
 }
 
 /// Returns the error of a name that cannot be a key.
-fn no_key(name: &str, text: &str, why: &str) -> Error {
+pub(super) fn no_key(name: &str, text: &str, why: &str) -> Error {
     corrupt(name, &format!("{:?} is no key: {why}", head(text, 256)))
 }
 

@@ -25,7 +25,7 @@ const NAMES: usize = 4_000_000;
 type Entries = Vec<(String, Result<Meta>)>;
 
 /// Returns the deepest folder that holds all keys that begin with a prefix.
-pub(super) fn folder_of(prefix: &str) -> &str {
+pub(in crate::stores::http) fn folder_of(prefix: &str) -> &str {
     &prefix[..prefix.rfind('/').map_or(0, |at| at + 1)]
 }
 

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use self::entry::Entry;
 use self::folder::{Folder, Id};
 use super::Evict;
-use super::flight::Flights;
+use super::single_flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
 
 /// A store that caches objects in a folder across runs; see
@@ -35,13 +35,14 @@ use crate::stores::{Get, Meta, Object, Store};
 ///   object requested again. Neither a crash nor a power failure leads to wrong data.
 /// - **Versions.** Entries are returned without asking whether the store has a newer version,
 ///   unless a version is requested ([`Get::version`]) and differs, or
-///   [`check_versions`](DiskCache::check_versions) is set.
+///   [`check_versions`](DiskCache::check_versions) is set. The entries of a store with revisions
+///   ([`Store::revision`]) are of one revision each.
 /// - **Shared.** Any number of processes of one user on one machine may use a folder. Each process
 ///   may then request the same object; within one process the object is requested once. A process
 ///   that dies blocks no other. (The locks are `flock`s: keep the folder on a local file system.)
 /// - **Private.** The folder is created for its user alone. A folder that others may write to, that
-///   belongs to another user, or that is a link, is refused. Files are named by hashes of URL, key
-///   and range, and no link is followed.
+///   belongs to another user, or that is a link, is refused. Files are named by hashes of URL, revision,
+///   key and range, and no link is followed.
 /// - **Never an obstacle.** A full or read-only disk costs one warning (`tracing`); objects are
 ///   still delivered, and writing is tried again after ten seconds.
 /// - A range is an entry of its own, so that records of a large file can be cached. `head` and
@@ -150,9 +151,9 @@ impl<S: Store> DiskCache<S> {
 }
 
 impl<S: Store> DiskCache<S> {
-    fn id(&self, key: &str, get: &Get) -> Id {
+    fn id(&self, revision: Option<&str>, key: &str, get: &Get) -> Id {
         let mut hash = blake3::Hasher::new();
-        for part in [&self.identity, key] {
+        for part in revision.into_iter().chain([&*self.identity, key]) {
             hash.update(&(part.len() as u64).to_le_bytes())
                 .update(part.as_bytes());
         }
@@ -208,12 +209,14 @@ impl<S: Store> DiskCache<S> {
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for DiskCache<S> {
     names_of!(inner);
+    revision_of!(inner);
 
     async fn get(&self, key: &str, mut get: Get) -> Result<Object> {
         if self.check && get.version.is_none() {
             get.version = self.inner.head(key).await?.version;
         }
-        let id = self.id(key, &get);
+        let revision = self.inner.revision().await?;
+        let id = self.id(revision.as_deref(), key, &get);
         let mut passed = None;
         let asked = (id, get.version.clone());
         let entry = self

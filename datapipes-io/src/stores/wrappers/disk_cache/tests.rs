@@ -455,7 +455,7 @@ async fn row_84_a_kill_at_any_moment_leaves_whole_entries_and_no_stale_files() {
         assert!(bytes(&dir) <= LIMIT);
         let before = files(&dir, "e-").len();
         let all: Vec<_> = (0..50)
-            .map(|n| cache.id(&format!("k{n}"), &Get::default()))
+            .map(|n| cache.id(None, &format!("k{n}"), &Get::default()))
             .collect();
         for id in &all {
             if let Some(entry) = cache.folder.load(id).await {
