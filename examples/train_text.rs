@@ -171,7 +171,7 @@ impl Job {
             length: if small { 64 } else { 128 },
             width: if small { 32 } else { 64 },
             blocks: if small { 1 } else { 2 },
-            steps: if small { 50 } else { 300 },
+            steps: if small { 30 } else { 120 },
         }
     }
 

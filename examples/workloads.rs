@@ -215,7 +215,7 @@ mod text {
         let end = tokenizer.token_to_id(texts::END);
         let end = end.ok_or_else(|| format!("the tokenizer has no {}", texts::END))?;
 
-        let lines = list_files(folder, "docs-*.jsonl.gz").read_as(JsonLines::<Line>::new());
+        let lines = list_files(folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
         let texts = lines.map(|line| line.text);
         let bytes = Arc::new(AtomicU64::new(0));
         let counted = texts.clone().map({
