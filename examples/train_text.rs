@@ -134,7 +134,10 @@ fn run() -> std::result::Result<(), BoxError> {
             return Err(format!("step {number} has other tokens").into());
         }
     }
-    let differ = steps.iter().zip(&whole).map(|(a, b)| (a.loss - b.loss).abs());
+    let differ = steps
+        .iter()
+        .zip(&whole)
+        .map(|(a, b)| (a.loss - b.loss).abs());
     println!(
         "all {} steps have the tokens of the training that was never stopped; losses differ by {:.1e} at most",
         steps.len(),
@@ -189,10 +192,12 @@ impl Job {
             texts::write_lines(&folder.join(format!("texts-{shard}.jsonl.gz")), lines)?;
         }
         let read = || list_files(folder, "*.jsonl.gz").read_as(JsonLines::values());
-        let texts = || read().try_map(|line: Value| match &line["text"] {
-            Value::String(text) => Ok(text.clone()),
-            _ => Err("a line without text"),
-        });
+        let texts = || {
+            read().try_map(|line: Value| match &line["text"] {
+                Value::String(text) => Ok(text.clone()),
+                _ => Err("a line without text"),
+            })
+        };
         let json = folder.join("tokenizer.json");
         texts::train_bpe(texts().collect()?.into_iter(), self.vocab)?.save(&json, false)?;
         let tokenizer = HfTokenizer::from_file(&json)?;
@@ -225,7 +230,9 @@ impl Job {
         folder: &Path,
         (rank, world): (usize, usize),
     ) -> std::result::Result<CandleLoader<Feed>, BoxError> {
-        let batches = self.plan(folder)?.graph()
+        let batches = self
+            .plan(folder)?
+            .graph()
             .sharding_filter()
             .try_map(|row| row.read())
             .batch(ROWS / world)
@@ -254,7 +261,11 @@ impl Job {
         // them marks the pair as complete.
         let path = folder.join("checkpoint");
         let weights = |state: &Checkpoint| {
-            folder.join(format!("weights-{}-{}.safetensors", state.epoch(), state.delivered()))
+            folder.join(format!(
+                "weights-{}-{}.safetensors",
+                state.epoch(),
+                state.delivered()
+            ))
         };
         let mut learner = Learner::new(self)?;
         if path.exists() {
@@ -267,7 +278,10 @@ impl Job {
             let next = ranks.iter_mut().map(|rank| rank.next().transpose());
             let Some(feeds) = next.collect::<Result<Option<Vec<Feed>>>>()? else {
                 let epoch = ranks[0].number() + 1;
-                ranks = loaders.iter().map(|loader| loader.epoch(epoch).blocking()).collect();
+                ranks = loaders
+                    .iter()
+                    .map(|loader| loader.epoch(epoch).blocking())
+                    .collect();
                 continue;
             };
             let step = learner.step(&feeds)?;
@@ -309,9 +323,16 @@ struct Feed {
 impl Feed {
     fn new(batch: PackedBatch, device: &Device) -> Result<Feed> {
         let mask = batch.mask(Attention::Causal, MaskForm::Add);
-        let mask = mask.map_err(candle_core::Error::wrap)?.into_candle(device)?;
+        let mask = mask
+            .map_err(candle_core::Error::wrap)?
+            .into_candle(device)?;
         let (ids, labels, positions, _, _) = batch.into_tuple().into_candle(device)?;
-        Ok(Feed { ids, positions, labels, mask })
+        Ok(Feed {
+            ids,
+            positions,
+            labels,
+            mask,
+        })
     }
 }
 
@@ -357,13 +378,21 @@ impl Learner {
             let zeros = candle_nn::Init::Const(0.0);
             let moment = |which| -> Result<Var> {
                 build.pp(which).get_with_hints(var.dims(), &name, zeros)?;
-                Ok(variables.data().lock().expect("no thread panics")[&format!("{which}.{name}")].clone())
+                Ok(
+                    variables.data().lock().expect("no thread panics")[&format!("{which}.{name}")]
+                        .clone(),
+                )
             };
             weights.push([moment("mean")?, moment("square")?, var.clone()]);
         }
         build.get_with_hints((), "steps", candle_nn::Init::Const(0.0))?;
         let steps = variables.data().lock().expect("no thread panics")["steps"].clone();
-        Ok(Learner { net, variables, weights, steps })
+        Ok(Learner {
+            net,
+            variables,
+            weights,
+            steps,
+        })
     }
 
     fn steps_done(&self) -> Result<u64> {
@@ -451,9 +480,14 @@ impl Net {
         let logits = self.head.forward(&self.norm.forward_diff(&x)?)?;
         let logarithms = ops::log_softmax(&logits, D::Minus1)?;
         // A label of −100 is not trained.
-        let labels = feed.labels.maximum(&feed.labels.zeros_like()?)?.unsqueeze(2)?;
+        let labels = feed
+            .labels
+            .maximum(&feed.labels.zeros_like()?)?
+            .unsqueeze(2)?;
         let trained = feed.labels.ge(0i64)?.to_dtype(DType::F32)?;
-        (logarithms.gather(&labels, 2)?.squeeze(2)? * trained)?.sum_all()?.neg()
+        (logarithms.gather(&labels, 2)?.squeeze(2)? * trained)?
+            .sum_all()?
+            .neg()
     }
 }
 
@@ -464,14 +498,21 @@ impl Block {
         let qkv = self.attention[0].forward(&self.norms[0].forward_diff(x)?)?;
         let part = |part: usize| {
             let part = qkv.narrow(2, part * width, width)?;
-            part.reshape((rows, length, width / HEAD, HEAD))?.transpose(1, 2)?.contiguous()
+            part.reshape((rows, length, width / HEAD, HEAD))?
+                .transpose(1, 2)?
+                .contiguous()
         };
         let (q, k, v) = (part(0)?, part(1)?, part(2)?);
         let scores = (q.matmul(&k.t()?)? / (HEAD as f64).sqrt())?;
         let scores = ops::softmax(&scores.broadcast_add(&mask.unsqueeze(1)?)?, D::Minus1)?;
-        let seen = scores.matmul(&v)?.transpose(1, 2)?.reshape((rows, length, width))?;
+        let seen = scores
+            .matmul(&v)?
+            .transpose(1, 2)?
+            .reshape((rows, length, width))?;
         let x = (x + self.attention[1].forward(&seen)?)?;
-        let up = self.feed_forward[0].forward(&self.norms[1].forward_diff(&x)?)?.gelu()?;
+        let up = self.feed_forward[0]
+            .forward(&self.norms[1].forward_diff(&x)?)?
+            .gelu()?;
         x + self.feed_forward[1].forward(&up)?
     }
 }

@@ -210,12 +210,15 @@ mod text {
             Some(root) => root.join("text"),
             None => texts::corpus(args.get("n").unwrap_or(100_000))?,
         };
-        let json = args.get("tokenizer").unwrap_or(folder.join("tokenizer.json"));
+        let json = args
+            .get("tokenizer")
+            .unwrap_or(folder.join("tokenizer.json"));
         let tokenizer = Arc::new(HfTokenizer::from_file(json)?);
         let end = tokenizer.token_to_id(texts::END);
         let end = end.ok_or_else(|| format!("the tokenizer has no {}", texts::END))?;
 
-        let lines = list_files(folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
+        let lines =
+            list_files(folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
         let texts = lines.map(|line| line.text);
         let bytes = Arc::new(AtomicU64::new(0));
         let counted = texts.clone().map({
@@ -264,7 +267,11 @@ mod text {
         ]);
         if !alone.is_empty() {
             assert_eq!(tokens, expected, "every token once");
-            let ratios = meter.epochs_s.iter().zip(&floors).map(|(own, floor)| floor / own);
+            let ratios = meter
+                .epochs_s
+                .iter()
+                .zip(&floors)
+                .map(|(own, floor)| floor / own);
             let mut ratios: Vec<f64> = ratios.collect();
             ratios.sort_by(f64::total_cmp);
             let floor = rate(floors.iter().sum());

@@ -20,7 +20,9 @@ type Fields = (
 fn documents_of_a_row_do_not_see_each_other() {
     let documents = vec![vec![1u32, 2, 3], vec![4, 5]];
     let rows = Graph::from_vec(documents).pack(Pack::concat(4));
-    let loader = DataLoader::builder(rows.batch(2).collate()).build().unwrap();
+    let loader = DataLoader::builder(rows.batch(2).collate())
+        .build()
+        .unwrap();
     let device = Device::flex();
     let convert = |batch: PackedBatch, device: &Device| -> datapipes::Result<_> {
         let mask = batch.mask(Attention::Causal, MaskForm::Hide)?;
@@ -28,7 +30,7 @@ fn documents_of_a_row_do_not_see_each_other() {
         let fields: Fields = batch.into_tuple().into_burn(device)?;
         Ok((fields, mask))
     };
-    let loader = BurnLoader::with(loader, &device, convert);
+    let loader = BurnLoader::with(loader, &device, convert).items(2);
     let batch = loader.iter().next().unwrap().unwrap();
     let ((ids, labels, positions, bounds, document), mask) = batch;
     fn values<const D: usize>(tensor: Tensor<D, Int>) -> Vec<i64> {
