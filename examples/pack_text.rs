@@ -4,6 +4,8 @@
 //!
 //! `cargo run --features text --example pack_text`
 
+mod support;
+
 use std::sync::Arc;
 
 use datapipes::{BoxError, Checkpoint, DataLoader, Graph, Uneven};
@@ -11,9 +13,7 @@ use datapipes_text::{
     Attention, HfTokenizer, MaskForm, Pack, PackedBatch, TokenStore, TokenWidth, TokenWriter,
     Tokenize, Tokenizer, prelude::*,
 };
-use tokenizers::models::TrainerWrapper;
-use tokenizers::models::bpe::{BPE, BpeTrainer};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use support::texts;
 
 /// Tokens of a row, and rows of a step over all ranks.
 const LENGTH: usize = 128;
@@ -21,9 +21,9 @@ const STEP: usize = 8;
 
 fn main() -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
-    let corpus: Vec<String> = (0..2000).map(document).collect();
+    let corpus: Vec<String> = (0..2000).map(texts::sentences).collect();
     let file = folder.path().join("tokenizer.json");
-    train(&corpus)?.save(&file, false)?;
+    texts::train_bpe(corpus.iter().cloned(), 300)?.save(&file, false)?;
     let tokenizer = Arc::new(HfTokenizer::from_file(&file)?);
     println!(
         "{} documents, a vocabulary of {}",
@@ -36,7 +36,7 @@ fn main() -> Result<(), BoxError> {
         let rows = Graph::from_vec(corpus.clone())
             .shuffle(corpus.len())
             .sharding_filter()
-            .tokenize(Tokenize::new(tokenizer.clone()).end("<eos>"))
+            .tokenize(Tokenize::new(tokenizer.clone()).end(texts::END))
             .pack(Pack::best_fit(LENGTH, 32))
             .batch(STEP / world)
             .collate();
@@ -90,7 +90,7 @@ fn main() -> Result<(), BoxError> {
     // The tokens in a store: any order of windows, and any number of ranks that divides the step.
     let path = folder.path().join("corpus");
     let mut writer = TokenWriter::megatron(&path, TokenWidth::U16)?;
-    let tokenize = Tokenize::new(tokenizer.clone()).end("<eos>");
+    let tokenize = Tokenize::new(tokenizer.clone()).end(texts::END);
     for tokens in Graph::from_vec(corpus.clone())
         .tokenize(tokenize)
         .collect()?
@@ -163,42 +163,4 @@ fn show(batch: &PackedBatch, tokenizer: &dyn Tokenizer) -> Result<(), BoxError> 
     let first = &batch.ids.as_slice::<u32>()?[..bounds[1] as usize];
     println!("the first document: {:?}\n", tokenizer.decode(first)?);
     Ok(())
-}
-
-/// Returns a text of some sentences.
-fn document(number: usize) -> String {
-    let (who, what) = (
-        ["The cat", "A dog", "The old fox", "Nobody"],
-        ["sees", "hears", "follows", "forgets"],
-    );
-    let whom = [
-        "the river",
-        "a small bird",
-        "the moon",
-        "its own shadow",
-        "seven stones",
-    ];
-    let sentence = |at: usize| {
-        let n = number * 7 + at * 13;
-        format!("{} {} {}.", who[n % 4], what[n / 4 % 4], whom[n / 16 % 5])
-    };
-    (0..1 + number * number % 9)
-        .map(sentence)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-/// Trains a byte-level BPE.
-fn train(texts: &[String]) -> Result<tokenizers::Tokenizer, BoxError> {
-    let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
-    tokenizer.with_pre_tokenizer(Some(ByteLevel::default()));
-    tokenizer.with_decoder(Some(ByteLevel::default()));
-    let trainer = BpeTrainer::builder()
-        .vocab_size(300)
-        .show_progress(false)
-        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-        .special_tokens(vec![tokenizers::AddedToken::from("<eos>", true)])
-        .build();
-    tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), texts.iter())?;
-    Ok(tokenizer)
 }

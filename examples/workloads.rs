@@ -1,9 +1,10 @@
 //! Runs a workload and prints one JSON line, in the format of common loader benchmarks, for
 //! comparison with other loaders.
 //!
-//! `cargo run --release --example workloads -- w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N]
-//! [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight
-//! N] [--processes N] [--stats] --json`; options may also be given as `key=value`.
+//! `cargo run --release --example workloads -- w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs
+//! N] [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE]
+//! [--in-flight N] [--processes N] [--tokenizer FILE] [--floor] [--stats] --json`; options may also
+//! be given as `key=value`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); the cost of an item.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
@@ -12,12 +13,18 @@
 //!   this number of child processes instead of on threads.
 //! - `w3`: single remote files, without decoding, in batches of 256: all below `--url` (`http://`,
 //!   `s3://`, …; needs `--features http` or `cloud`), or those named in `--keys`, one on each line.
+//! - `w7` (`--features text`): shards of JSON lines, gzip → the field `text` → byte-level BPE →
+//!   concatenated into rows of 2,048 → batches of 8, in tokens a second; with `--floor` in turn with
+//!   the tokenizer alone, texts in memory, on as many threads as workers. It reads
+//!   `DIR/text/docs-*.jsonl.gz` and `--tokenizer`, or `DIR/text/tokenizer.json`; without `--data`
+//!   100,000 documents (`--n`) that it makes once.
 //!
 //! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); the default of `--data` is
 //! `$BENCH_DATA`, else the shards that the quickstart example makes.
 
 mod support;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -30,9 +37,9 @@ use datapipes_io::stores;
 use support::args::Args;
 use support::{images, shards};
 
-const USAGE: &str = "workloads w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
+const USAGE: &str = "workloads w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
                      [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--processes N] \
-                     [--scaled] [--stats] [--json]";
+                     [--scaled] [--tokenizer FILE] [--floor] [--stats] [--json]";
 
 fn main() -> Result<(), BoxError> {
     datapipes::worker::init();
@@ -48,13 +55,16 @@ fn main() -> Result<(), BoxError> {
         "keys",
         "in-flight",
         "processes",
+        "tokenizer",
     ];
-    let args = Args::parse(&["json", "scaled", "stats"], &known, USAGE);
+    let args = Args::parse(&["json", "scaled", "stats", "floor"], &known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
         Some("w1") => w1(&args),
         Some("w2") => w2(&args),
         Some("w3") => w3(&args),
+        #[cfg(feature = "text")]
+        Some("w7") => text::w7(&args),
         _ => {
             eprintln!("{USAGE}");
             std::process::exit(2);
@@ -174,13 +184,145 @@ fn source(folder: bool) -> &'static str {
     if folder { "folder" } else { "wds" }
 }
 
+#[cfg(feature = "text")]
+mod text {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use datapipes_io::formats::JsonLines;
+    use datapipes_text::{HfTokenizer, Pack, Tokenize, Tokenizer, prelude::*};
+    use serde::Deserialize;
+
+    use super::support::texts;
+    use super::*;
+
+    const LENGTH: usize = 2048;
+
+    #[derive(Deserialize)]
+    struct Line {
+        text: String,
+    }
+
+    pub fn w7(args: &Args) -> Result<(), BoxError> {
+        let batch = args.get("batch").unwrap_or(8);
+        let folder = match root(args) {
+            Some(root) => root.join("text"),
+            None => texts::corpus(args.get("n").unwrap_or(100_000))?,
+        };
+        let json = args
+            .get("tokenizer")
+            .unwrap_or(folder.join("tokenizer.json"));
+        let tokenizer = Arc::new(HfTokenizer::from_file(json)?);
+        let end = tokenizer.token_to_id(texts::END);
+        let end = end.ok_or_else(|| format!("the tokenizer has no {}", texts::END))?;
+
+        let lines =
+            list_files(folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
+        let texts = lines.map(|line| line.text);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let counted = texts.clone().map({
+            let bytes = bytes.clone();
+            move |text| {
+                bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+                text
+            }
+        });
+        let graph = counted
+            .tokenize(Tokenize::new(tokenizer.clone()).end(texts::END))
+            .pack(Pack::concat(LENGTH))
+            .batch(batch)
+            .collate();
+
+        let mut meter = Meter::new("W7", args, serde_json::json!({ "batch": batch }));
+        let alone = match args.has("floor") {
+            true => texts.collect()?,
+            false => Vec::new(),
+        };
+        let threads = meter.workers.max(1);
+        let (mut tokens, mut expected, mut floors) = (0, 0, Vec::new());
+        meter.run_in_turn(
+            graph,
+            |batch| {
+                let of_documents = batch.document.as_slice::<u32>();
+                let filled = of_documents.map_or(0, |d| d.iter().filter(|&&d| d > 0).count());
+                tokens += filled as u64;
+                let ids = batch.ids.as_slice::<u32>().unwrap_or_default();
+                // Padding has other ids or the same one, but is after all documents.
+                let ends = ids[..filled].iter().filter(|&&id| id == end).count();
+                (ends as u64, 0)
+            },
+            || {
+                let (floor, found) = tokenized_alone(&alone, &tokenizer, threads);
+                floors.push(floor.as_secs_f64());
+                expected += found;
+            },
+        )?;
+        meter.bytes = bytes.load(Ordering::Relaxed);
+        let rate = |seconds: f64| round(tokens as f64 / seconds, 1);
+        meter.more = HashMap::from([
+            ("unit", "documents".into()),
+            ("tokens", tokens.into()),
+            ("tokens_per_s", rate(meter.wall_s).into()),
+        ]);
+        if !alone.is_empty() {
+            assert_eq!(tokens, expected, "every token once");
+            let ratios = meter
+                .epochs_s
+                .iter()
+                .zip(&floors)
+                .map(|(own, floor)| floor / own);
+            let mut ratios: Vec<f64> = ratios.collect();
+            ratios.sort_by(f64::total_cmp);
+            let floor = rate(floors.iter().sum());
+            meter.more.extend([
+                ("floor_tokens_per_s", floor.into()),
+                ("ratio_to_floor", round(ratios[ratios.len() / 2], 3).into()),
+            ]);
+        }
+        meter.print()
+    }
+
+    /// Tokenizes texts one by one on plain threads, which take the next sixteen as they are ready;
+    /// returns the time, and the number of tokens with the end of each text.
+    fn tokenized_alone(
+        texts: &[String],
+        tokenizer: &HfTokenizer,
+        threads: usize,
+    ) -> (Duration, u64) {
+        let (begun, next, tokens) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
+        let work = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed) as usize;
+                let Some(some) = texts.chunks(16).nth(at) else {
+                    break;
+                };
+                let count = |text: &String| {
+                    let tokens = tokenizer.encode(text, false);
+                    tokens.map_or(0, |tokens| tokens.ids.len() as u64 + 1)
+                };
+                tokens.fetch_add(some.iter().map(count).sum(), Ordering::Relaxed);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(work);
+            }
+        });
+        (begun.elapsed(), tokens.into_inner())
+    }
+}
+
+/// Returns the folder of all data, if one is named.
+fn root(args: &Args) -> Option<PathBuf> {
+    args.get::<PathBuf>("data")
+        .or_else(|| std::env::var_os("BENCH_DATA").map(PathBuf::from))
+}
+
 /// Returns the path of the data, and true if it is a folder of images.
 fn data(args: &Args) -> Result<(PathBuf, bool), BoxError> {
     let folder = args.get::<String>("src").is_some_and(|src| src == "folder");
-    let root = args
-        .get::<PathBuf>("data")
-        .or_else(|| std::env::var_os("BENCH_DATA").map(PathBuf::from));
-    Ok(match root {
+    Ok(match root(args) {
         Some(root) if folder => (root.join("img/train"), true),
         Some(root) => (root.join("wds"), false),
         None => (shards::quickstart_shards(2000)?, false),
@@ -212,6 +354,8 @@ struct Meter {
     cpu_s: f64,
     ttfb_s: f64,
     epochs_s: Vec<f64>,
+    /// What else the line has.
+    more: HashMap<&'static str, serde_json::Value>,
 }
 
 impl Meter {
@@ -239,15 +383,26 @@ impl Meter {
             cpu_s: 0.0,
             ttfb_s: 0.0,
             epochs_s: Vec::new(),
+            more: HashMap::new(),
         }
     }
 
     fn run<T: Send + 'static>(
         &mut self,
         graph: Graph<T>,
-        mut count: impl FnMut(&T) -> (u64, u64),
+        count: impl FnMut(&T) -> (u64, u64),
     ) -> Result<(), BoxError> {
-        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        self.run_in_turn(graph, count, || ())
+    }
+
+    /// Runs all epochs, and something else before each, which is not timed.
+    fn run_in_turn<T: Send + 'static>(
+        &mut self,
+        graph: Graph<T>,
+        mut count: impl FnMut(&T) -> (u64, u64),
+        mut other: impl FnMut(),
+    ) -> Result<(), BoxError> {
+        let (mut begun, mut cpu) = (Instant::now(), cpu_seconds());
         let mut builder = DataLoader::builder(graph)
             .workers(self.workers)
             .order(self.order);
@@ -256,6 +411,10 @@ impl Meter {
         }
         let loader = builder.build()?;
         for epoch in 0..self.epochs {
+            let (paused, used) = (Instant::now(), cpu_seconds());
+            other();
+            begun += paused.elapsed();
+            cpu += cpu_seconds() - used;
             let started = Instant::now();
             for batch in loader.epoch(epoch).blocking() {
                 let batch = batch?;
@@ -296,6 +455,9 @@ impl Meter {
             "startup_s": round(self.startup.elapsed().as_secs_f64() - self.wall_s, 3),
             "rss_self_mb": round(peak_rss_mb(), 1),
         });
+        for (name, value) in &self.more {
+            line[*name] = value.clone();
+        }
         if self.epochs_s.len() > 1 {
             line["epochs_s"] = self.epochs_s.iter().map(|s| round(*s, 4)).collect();
         }

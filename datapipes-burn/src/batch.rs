@@ -152,3 +152,5 @@ tuples!(A X 0);
 tuples!(A X 0, B Y 1);
 tuples!(A X 0, B Y 1, C Z 2);
 tuples!(A X 0, B Y 1, C Z 2, D V 3);
+tuples!(A X 0, B Y 1, C Z 2, D V 3, E W 4);
+tuples!(A X 0, B Y 1, C Z 2, D V 3, E W 4, F U 5);

@@ -3,7 +3,7 @@
 //! - **Tokenize** texts, on all cores: [`TokenizeGraphExt::tokenize`], [`Tokenize`], with a tokenizer
 //!   of Hugging Face (`HfTokenizer`, feature `tokenizers`) or any other [`Tokenizer`]; and
 //!   conversations by a chat template, with the prompt not trained (`Tokenize::chat`, feature
-//!   `chat`).
+//!   `chat`). [`Detokenizer`] shows the text of tokens as they come.
 //! - **Pack** documents into rows of a fixed length, with labels, positions and the bounds of
 //!   documents: [`PackGraphExt::pack`], [`Pack`]. Attention masks are made from the bounds alone:
 //!   [`attention_mask`], [`PackedBatch::mask`].
@@ -42,7 +42,7 @@ pub use token_budget::{TokenBatchGraphExt, TokenBudget};
 pub use tokenize::HfTokenizer;
 #[cfg(feature = "chat")]
 pub use tokenize::{Chat, ChatTemplate, Message};
-pub use tokenize::{Tokenize, TokenizeGraphExt, Tokenizer};
+pub use tokenize::{Detokenizer, Tokenize, TokenizeGraphExt, Tokenizer};
 
 /// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph).
 pub mod prelude {

@@ -8,6 +8,8 @@ pub mod link;
 pub mod png;
 pub mod shapes;
 pub mod shards;
+#[cfg(feature = "text")]
+pub mod texts;
 
 /// Returns a style for progress bars.
 pub fn bar_style(template: &str) -> indicatif::ProgressStyle {

@@ -197,12 +197,10 @@ pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Writes pictures 0 to `images` as WebDataset shards, `per_shard` in each, on all cores, and
-/// returns their paths in order. `progress` receives the number of pictures so far.
+/// Writes pictures 0 to `images` as WebDataset shards, `per_shard` in each; see [`make_files`].
+/// `progress` receives the number of pictures so far.
 ///
-/// A shard holds `000123.jpg` and `000123.cls`. Shards that an earlier run finished are reused;
-/// shards that it left unfinished, or made with other numbers, are made again. An incomplete shard
-/// is never visible.
+/// A shard holds `000123.jpg` and `000123.cls`.
 pub fn make_shards(
     dir: &Path,
     images: usize,
@@ -210,44 +208,62 @@ pub fn make_shards(
     progress: impl Fn(usize) + Sync,
 ) -> io::Result<Vec<PathBuf>> {
     let per_shard = per_shard.max(1);
-    let count = images.div_ceil(per_shard);
-    let shards: Vec<PathBuf> = (0..count)
-        .map(|shard| dir.join(format!("shard-{shard:06}.tar")))
-        .collect();
-    let (done, made_with) = (
-        dir.join("done"),
-        format!("version 1, {images} images, {per_shard} in a shard\n"),
-    );
+    let names = (0..images.div_ceil(per_shard)).map(|shard| format!("shard-{shard:06}.tar"));
+    let names: Vec<String> = names.collect();
+    let written = AtomicUsize::new(0);
+    let made_with = format!("version 1, {images} images, {per_shard} in a shard\n");
+    make_files(dir, &made_with, &names, |shard, path| {
+        let first = shard * per_shard;
+        write_shard(path, first..images.min(first + per_shard), || {
+            progress(written.fetch_add(1, Ordering::Relaxed) + 1);
+        })
+    })
+}
+
+/// Writes files of these names to a folder, on all cores, and returns their paths in order; `write`
+/// receives the number and the path of a file.
+///
+/// Files that an earlier run made with the same words are reused. If one of them is missing, or it
+/// made them with other words, all files with the same beginning and ending are made again.
+pub fn make_files(
+    dir: &Path,
+    made_with: &str,
+    names: &[String],
+    write: impl Fn(usize, &Path) -> io::Result<()> + Sync,
+) -> io::Result<Vec<PathBuf>> {
+    let paths: Vec<PathBuf> = names.iter().map(|name| dir.join(name)).collect();
+    let done = dir.join("done");
     if fs::read_to_string(&done).is_ok_and(|text| text == made_with)
-        && shards.iter().all(|shard| shard.is_file())
+        && paths.iter().all(|path| path.is_file())
     {
-        return Ok(shards);
+        return Ok(paths);
     }
     fs::create_dir_all(dir)?;
     match fs::remove_file(&done) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // A program that lists the folder would read shards of other numbers.
+    // A program that lists the folder would read files of other numbers.
+    let (begin, end) = names.first().map_or(("", ""), |name| {
+        let begin = name.find('-').map_or(0, |at| at + 1);
+        name.split_at(begin)
+    });
+    let end = end.trim_start_matches(|letter: char| letter.is_ascii_digit());
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("shard-") && (name.ends_with(".tar") || name.ends_with(".tmp")) {
+        if name.starts_with(begin) && (name.ends_with(end) || name.ends_with(".tmp")) {
             fs::remove_file(dir.join(&*name))?;
         }
     }
 
-    let (next, written, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(None));
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     let work = || {
         loop {
-            let shard = next.fetch_add(1, Ordering::Relaxed);
-            let Some(path) = shards.get(shard) else { break };
-            let first = shard * per_shard;
-            let wrote = write_shard(path, first..images.min(first + per_shard), || {
-                progress(written.fetch_add(1, Ordering::Relaxed) + 1);
-            });
-            if let Err(error) = wrote {
-                next.store(shards.len(), Ordering::Relaxed);
+            let file = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = paths.get(file) else { break };
+            if let Err(error) = write(file, path) {
+                next.store(paths.len(), Ordering::Relaxed);
                 failed
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -257,7 +273,7 @@ pub fn make_shards(
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for _ in 0..cores.min(count) {
+        for _ in 0..cores.min(paths.len()) {
             scope.spawn(work);
         }
     });
@@ -267,7 +283,7 @@ pub fn make_shards(
     write_whole(&done, |file| {
         io::Write::write_all(file, made_with.as_bytes())
     })?;
-    Ok(shards)
+    Ok(paths)
 }
 
 fn write_shard(path: &Path, images: std::ops::Range<usize>, made: impl Fn()) -> io::Result<()> {
@@ -290,7 +306,7 @@ fn write_shard(path: &Path, images: std::ops::Range<usize>, made: impl Fn()) -> 
 }
 
 /// Writes a file under a temporary name, and renames it when it is complete.
-fn write_whole(
+pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {

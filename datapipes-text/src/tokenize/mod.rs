@@ -2,6 +2,7 @@
 
 #[cfg(feature = "chat")]
 mod chat;
+mod detokenize;
 #[cfg(feature = "tokenizers")]
 mod hugging_face;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use datapipes::{Arity, Context, Error, ErrorKind, Graph, Hints, Items, Pipe, Res
 
 #[cfg(feature = "chat")]
 pub use self::chat::{Chat, ChatTemplate, Message};
+pub use self::detokenize::Detokenizer;
 #[cfg(feature = "tokenizers")]
 pub use self::hugging_face::HfTokenizer;
 use crate::{Text, Tokens};
