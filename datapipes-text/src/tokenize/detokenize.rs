@@ -26,7 +26,7 @@ pub struct Detokenizer<T> {
     tokenizer: T,
     /// Tokens of an incomplete character, after the last token that was complete.
     ids: Vec<u32>,
-    /// What they decode to, and the number of its bytes that were returned.
+    /// Text of these tokens, and the number of its bytes that were returned.
     text: String,
     given: usize,
 }
