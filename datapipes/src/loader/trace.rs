@@ -339,7 +339,7 @@ fn show(shown: &Event, to: &mut String) {
             for (phase, (track, at)) in [("s", from), ("f", end)] {
                 let (process, thread) = place(*track);
                 event(to, phase, "item", process, thread, Some(*at));
-                let _ = write!(to, ",\"cat\":\"origin\",\"id\":{number},\"bp\":\"e\"}},\n");
+                let _ = writeln!(to, ",\"cat\":\"origin\",\"id\":{number},\"bp\":\"e\"}},");
             }
         }
     }
