@@ -18,11 +18,14 @@ struct Slice {
     items: u64,
 }
 
+/// The end of an arrow: track and time.
+type End = ((u64, u64), f64);
+
 /// A trace as a viewer reads it.
 struct Trace {
     slices: Vec<Slice>,
-    /// Begin and end of each arrow: track and time.
-    arrows: BTreeMap<u64, [Option<((u64, u64), f64)>; 2]>,
+    /// Begin and end of each arrow.
+    arrows: BTreeMap<u64, [Option<End>; 2]>,
     /// Names of tracks.
     names: BTreeMap<(u64, u64), String>,
     curves: BTreeMap<String, Vec<u64>>,
