@@ -4,5 +4,4 @@ mod datasets;
 #[cfg(feature = "train")]
 mod killed;
 mod loaders;
-mod packed;
 mod tensors;
