@@ -127,9 +127,8 @@ impl Inner {
                 ErrorKind::NotFound,
                 format!("{name}: a folder, not a file"),
             ))
-        } else if same_origin(&to, self.address.base()) {
-            Ok(to)
-        } else if is_listed(&self.follow, &to)
+        } else if same_origin(&to, self.address.base())
+            || is_listed(&self.follow, &to)
             || self.as_public && is_as_public(&to, self.address.base())
         {
             Ok(to)
