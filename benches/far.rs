@@ -415,22 +415,18 @@ impl Bench {
     /// The same objects as files of a repository, each behind a redirect to another host.
     fn hub(&self) -> Result<(), BoxError> {
         println!(
-            "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 5 pairs, third epoch)"
+            "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 3 pairs, first epoch)"
         );
-        let setting = Setting {
-            epochs: 3,
-            ..STRICT
-        };
         for (rtt, cap) in [(0, 0.0), (0, CAP), (20, CAP), (150, CAP)] {
             let link = format!("rtt={rtt},cap={cap}");
             let mut pairs = Vec::new();
-            for _ in 0..5 {
-                let http = self.read(&link, setting)?;
+            for _ in 0..3 {
+                let http = self.read(&link, STRICT)?;
                 let hub = Hub::builder(&format!("hf://datasets/org/name@{}", "1".repeat(40)))
                     .endpoint(&self.url(&link))
                     .anonymous()
                     .build()?;
-                let hub = self.read_from(Arc::new(resilient(hub)), setting)?;
+                let hub = self.read_from(Arc::new(resilient(hub)), STRICT)?;
                 pairs.push((hub, http));
             }
             let of = |rate: &dyn Fn(&(Pass, Pass)) -> f64| median(pairs.iter().map(rate).collect());

@@ -318,6 +318,6 @@ fn a_repository_of_the_hub_is_listed_and_its_files_are_read() {
         .envs([("HF_ENDPOINT", &*hub), ("HF_HUB_OFFLINE", "1")])
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("HF_HUB_OFFLINE is set"), "{said}");
 }

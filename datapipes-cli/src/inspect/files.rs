@@ -145,6 +145,10 @@ fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
             Err(error) => errors.push(error),
         }
     }
+    // Without any file there is nothing to show but the reason.
+    if names.is_empty() && !errors.is_empty() {
+        return Err(errors.remove(0));
+    }
     names.sort();
     if names.iter().any(|name| name == "index.json")
         && names.iter().any(|name| name.contains(".mds"))
