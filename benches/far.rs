@@ -412,7 +412,8 @@ impl Bench {
         Ok(())
     }
 
-    /// The same objects as files of a repository, each behind a redirect to another host.
+    /// Reads the same objects as files of a repository of the hub, which redirects each request to
+    /// another host.
     fn hub(&self) -> Result<(), BoxError> {
         println!(
             "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 3 pairs, first epoch)"

@@ -354,7 +354,7 @@ struct Meter {
     cpu_s: f64,
     ttfb_s: f64,
     epochs_s: Vec<f64>,
-    /// What else the line has.
+    /// Further fields of the line.
     more: HashMap<&'static str, serde_json::Value>,
 }
 

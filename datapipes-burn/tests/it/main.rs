@@ -4,4 +4,5 @@ mod datasets;
 #[cfg(feature = "train")]
 mod killed;
 mod loaders;
+mod packed;
 mod tensors;

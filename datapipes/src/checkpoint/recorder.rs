@@ -274,11 +274,11 @@ impl Recorder {
         };
         // No delivered output contains an input taken after the first snapshot that lies after all
         // delivered outputs; without such a snapshot, none contains an input taken from now on.
-        let behind = |snapshot: &&Snapshot| snapshot.is(points, |at, point| at >= point.most);
-        let behind = snapshots.iter().find(behind);
-        let most = |input: usize| match behind {
-            Some(behind) if behind.round == snapshot.round => {
-                behind.inputs.get(input).map(|above| above.taken)
+        let after = |snapshot: &&Snapshot| snapshot.is(points, |at, point| at >= point.most);
+        let after = snapshots.iter().find(after);
+        let most = |input: usize| match after {
+            Some(after) if after.round == snapshot.round => {
+                after.inputs.get(input).map(|above| above.taken)
             }
             None if round == snapshot.round => taken.get(input).copied(),
             _ => None,

@@ -360,7 +360,7 @@ async fn a_signed_url_is_used_again_until_it_is_refused() {
     hub.files
         .on(&signed, [status(403, "Request has expired"), object(BIG)]);
     assert_eq!([read(6).await, read(8).await], [2, 2]);
-    // What the hub itself serves is asked for there.
+    // A file that the hub serves without a redirect is requested from the hub each time.
     for _ in 0..2 {
         store.get("README.md", Get::range(0..2)).await.unwrap();
     }
@@ -468,7 +468,7 @@ async fn row_54_what_the_hub_refuses_is_said_with_what_to_do() {
         assert!(error.to_string().contains(words), "{error}");
         assert!(!format!("{error:#?}").contains("hf_marker"));
     }
-    // So it is for the revision and the listing.
+    // The same holds for the requests of the revision and of the listing.
     let hub = FakeHub::start();
     hub.hub.on(
         &FakeHub::revision_path("main"),

@@ -93,7 +93,7 @@ fn add(entries: &mut Entries, element: &[u8]) -> Result<(), &'static str> {
     let file = match &*found.kind {
         "file" => Some(found.size),
         "directory" => None,
-        // Of a later version of the hub.
+        // A later version of the hub may list more than files and folders.
         _ => return Ok(()),
     };
     match entries.entry(found.path) {
