@@ -44,6 +44,13 @@ fn measure<T: Send + 'static>(
         }),
         case("figures read ten times a second", || {
             let ended = AtomicBool::new(false);
+            /// Ends the watcher, also if the epoch panics.
+            struct End<'a>(&'a AtomicBool);
+            impl Drop for End<'_> {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
             std::thread::scope(|scope| {
                 let watcher = scope.spawn(|| {
                     while !ended.load(Ordering::Relaxed) {
@@ -51,8 +58,9 @@ fn measure<T: Send + 'static>(
                         std::thread::park_timeout(Duration::from_millis(100));
                     }
                 });
+                let end = End(&ended);
                 run(&watched);
-                ended.store(true, Ordering::Relaxed);
+                drop(end);
                 watcher.thread().unpark();
             });
         }),

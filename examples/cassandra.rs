@@ -33,13 +33,7 @@ const USAGE: &str = "cassandra [--url URL] [--folder PATH] [--images N] [--where
                      [--size PIXELS] [--seed N]";
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {

@@ -25,13 +25,7 @@ const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [-
                      [--size PIXELS] [--seed N] [--images N] [--skip N] [--trace FILE]";
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {

@@ -115,13 +115,7 @@ struct Things {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {

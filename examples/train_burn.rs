@@ -38,13 +38,7 @@ const USAGE: &str = "train_burn [PATH] [--small] [--epochs N] [--batch N] [--wor
 type Batch = (Tensor<4>, Tensor<1, Int>);
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {

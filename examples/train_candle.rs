@@ -32,13 +32,7 @@ const USAGE: &str = "train_candle [PATH] [--epochs N] [--batch N] [--workers N] 
 const RATE: f64 = 3e-3;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {

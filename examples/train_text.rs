@@ -48,13 +48,7 @@ const HEAD: usize = 32;
 const RATE: f64 = 3e-3;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> std::result::Result<(), BoxError> {

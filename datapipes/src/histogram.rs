@@ -109,7 +109,7 @@ impl DurationRecorder {
 ///
 /// Durations are counted in 672 buckets of increasing width, as in Gil Tene's HDR histogram: a
 /// quantile is at most 1/16 above the true one, for durations up to some five hours. The count, mean
-/// and maximum are exact.
+/// and maximum are exact, of what was recorded: a field may say that it is of a sample.
 ///
 /// ```
 /// # let loader = datapipes::DataLoader::builder(datapipes::Graph::range(0..100).batch(10)).build()?;
@@ -118,7 +118,7 @@ impl DurationRecorder {
 /// let waits = &stats.waits;
 /// println!("waited {} times: {waits}", waits.count());
 /// assert!(waits.quantile(0.5) <= waits.max());
-/// # datapipes::Ok(())
+/// # Ok::<(), datapipes::BoxError>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {

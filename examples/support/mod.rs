@@ -11,6 +11,17 @@ pub mod shards;
 #[cfg(feature = "text")]
 pub mod texts;
 
+/// Prints the error of a program that failed, and returns its exit code.
+pub fn exit_code(result: Result<(), datapipes::BoxError>) -> std::process::ExitCode {
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
 /// Returns a style for progress bars.
 pub fn bar_style(template: &str) -> indicatif::ProgressStyle {
     indicatif::ProgressStyle::with_template(template)

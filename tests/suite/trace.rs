@@ -197,6 +197,7 @@ fn a_trace_shows_child_processes_and_is_compressed_by_its_name() {
     assert_eq!(loader.epoch(0).blocking().count(), 10);
     trace.finish().unwrap();
     let trace = read(&path);
+    trace.check();
     let of_children: Vec<&Slice> = trace
         .slices
         .iter()
@@ -206,6 +207,46 @@ fn a_trace_shows_child_processes_and_is_compressed_by_its_name() {
         of_children.iter().map(|slice| slice.items).sum::<u64>(),
         100
     );
+}
+
+fn waiting(input: Graph<u64>, _: &()) -> Graph<u64> {
+    input.map_async(|v| async move {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        datapipes::Ok(v)
+    })
+}
+
+#[test]
+fn requests_of_a_child_process_have_rows_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json");
+    let graph = Graph::range(0..60).in_processes_with(1, (), waiting);
+    let loader = DataLoader::builder(graph).build().unwrap();
+    let trace = loader.trace(&path).unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 60);
+    trace.finish().unwrap();
+    let trace = read(&path);
+    trace.check();
+    let work = trace.slices.iter().filter(|slice| slice.items > 0);
+    assert_eq!(work.map(|slice| slice.items).sum::<u64>(), 60);
+}
+
+/// What began before a trace, or came during an earlier one, is not drawn over the new one.
+#[test]
+fn a_second_trace_of_an_epoch_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json");
+    let loader = DataLoader::builder(graph()).workers(2).build().unwrap();
+    let mut batches = loader.epoch(0).blocking();
+    for _ in 0..2 {
+        let trace = loader.trace(&path).unwrap();
+        assert_eq!(batches.by_ref().take(2).count(), 2);
+        trace.finish().unwrap();
+        let trace = read(&path);
+        trace.check();
+        assert_eq!(trace.of("use").len(), 1, "{:?}", trace.of("use"));
+        assert_eq!(batches.by_ref().take(2).count(), 2);
+    }
 }
 
 #[test]

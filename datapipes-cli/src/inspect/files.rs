@@ -66,22 +66,18 @@ pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
     }
 }
 
-/// Returns true if a URL is that of a whole repository, which is a folder also without a `/` at its
-/// end.
-fn is_repository(place: &str) -> bool {
-    let Some(rest) = place.strip_prefix("hf://") else {
-        return false;
-    };
-    let (kind, name) = rest.split_once('/').unwrap_or(("", rest));
-    let path = if matches!(kind, "datasets" | "models" | "spaces") {
-        name
-    } else {
-        rest
-    };
-    let (id, revision) = path.split_once('@').unwrap_or((path, ""));
-    let parts = revision.matches('/').count();
-    let is_special = revision.starts_with("refs/convert/") || revision.starts_with("refs/pr/");
-    id.matches('/').count() < 2 && parts == if is_special { 2 } else { 0 }
+/// Returns true if a URL names a whole repository of the hub, which is a folder also without a `/` at
+/// its end.
+pub fn is_repository(place: &str) -> bool {
+    #[cfg(feature = "http")]
+    {
+        stores::Hub::is_repository(place)
+    }
+    #[cfg(not(feature = "http"))]
+    {
+        let _ = place;
+        false
+    }
 }
 
 fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {

@@ -8,7 +8,7 @@
 //! is 1; with `--skip-errors` the program continues after it. `--dump DIR` writes each array or
 //! picture as an `.npy` file, `--pack OUT.tar` the samples as a new shard.
 
-mod files;
+pub mod files;
 pub mod kind;
 mod sets;
 pub mod show;

@@ -14,6 +14,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use percent_encoding::percent_decode_str;
 
+use crate::inspect::files::is_repository;
 use crate::inspect::kind::Kind;
 
 /// Layout of documents in files.
@@ -186,7 +187,7 @@ fn list(place: &str, layout: Option<Layout>) -> Result<Vec<Found>> {
     let wildcards = if is_url { "*[{" } else { "*?[{" };
     let wild = place.find(|letter| wildcards.contains(letter));
     let is_folder = if is_url {
-        place.ends_with('/')
+        place.ends_with('/') || is_repository(place)
     } else {
         local.is_dir()
     };

@@ -32,7 +32,7 @@ const USAGE: &str = "datapipes tokenize IN… --tokenizer tokenizer.json --out D
 Makes one token store of all documents of a corpus, in the order of the files. The store is the same
 for any number of workers. A run that was stopped is resumed by the same command, after the last
 checkpoint, or from the beginning if there is none. The files must be the same: only their names and
-sizes are compared.
+sizes are compared, and the commit of a repository of the hub (hf://).
 
 IN is a file, a folder, a pattern in quotes ('data/**/*.jsonl.zst') or a URL. Files hold JSON lines
 (.jsonl, .ndjson: a document on each line) or plain text (.txt, .text, .md, .log: a document each),

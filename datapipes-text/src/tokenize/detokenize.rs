@@ -4,6 +4,9 @@ use datapipes::Result;
 
 use super::Tokenizer;
 
+/// Number of tokens without the end of a character after which their bytes are given out as they are.
+const LONGEST: usize = 32;
+
 /// Returns the text of tokens as they come, for a look at what a model writes or a batch holds.
 ///
 /// A character may be divided among tokens; it comes with the last of them. The texts of all tokens
@@ -47,22 +50,20 @@ impl<T: Tokenizer> Detokenizer<T> {
     /// # Errors
     /// Any error of the tokenizer; the token is then left out.
     pub fn push(&mut self, id: u32) -> Result<String> {
-        self.ids.push(id);
-        match self.tokenizer.decode(&self.ids) {
-            Ok(text) => self.text = text,
-            Err(error) => {
-                self.ids.pop();
-                return Err(error);
-            }
-        }
-        // Bytes that are no character, or not yet one.
-        let complete = self.text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let ids = [&self.ids[..], &[id]].concat();
+        let text = self.tokenizer.decode(&ids)?;
+        // Bytes that are no character, or not yet one; many of them will never be one.
+        let complete = match ids.len() {
+            0..LONGEST => text.trim_end_matches(char::REPLACEMENT_CHARACTER),
+            _ => &text,
+        };
         let new = complete.get(self.given..).unwrap_or_default().to_owned();
-        self.given = self.given.max(complete.len());
-        if self.given == self.text.len() {
-            self.ids.drain(..self.ids.len() - 1);
-            self.text = self.tokenizer.decode(&self.ids)?;
-            self.given = self.text.len();
+        let given = self.given.max(complete.len());
+        if given < text.len() {
+            (self.ids, self.text, self.given) = (ids, text, given);
+        } else {
+            let text = self.tokenizer.decode(&[id])?;
+            (self.ids, self.given, self.text) = (vec![id], text.len(), text);
         }
         Ok(new)
     }
@@ -157,6 +158,15 @@ mod tests {
                 "{ids:?}"
             );
         }
+    }
+
+    /// What never becomes a character does not wait for ever.
+    #[test]
+    fn bytes_that_never_end_are_given_out() {
+        let mut text = Detokenizer::new(Bytes);
+        let given: usize = (0..1000).map(|_| text.push(0xff).unwrap().len()).sum();
+        assert!(text.ids.len() <= LONGEST);
+        assert_eq!(given + text.finish().len(), 3000);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
             _ => 0,
         };
         self.polls += 1;
-        // A node inside a timed poll is timed as well, so that each knows its own share.
+        // A node inside a timed poll is timed as well, to be subtracted from the node around it.
         let around = INSIDE.get();
         let begun = (weight > 0 || around.is_some()).then(|| {
             INSIDE.set(Some(0));
@@ -106,10 +106,12 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
             if weight > 0 {
                 self.last_ns = ns;
                 counters.busy_ns.fetch_add(ns * weight, Ordering::Relaxed);
-            }
-            if let Ok(Poll::Ready(Some(chunk))) = &polled {
-                let (own, items) = (ns.saturating_sub(inside.unwrap_or(0)), chunk.len() as u64);
-                counters.item_time.record(own / items.max(1), items);
+                if let Ok(Poll::Ready(Some(chunk))) = &polled {
+                    let (own, items) = (ns.saturating_sub(inside.unwrap_or(0)), chunk.len() as u64);
+                    counters
+                        .item_time
+                        .record(own / items.max(1), items * weight);
+                }
             }
         }
         match polled {

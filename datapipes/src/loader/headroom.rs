@@ -60,7 +60,7 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
     /// })?;
     /// println!("{headroom}");
     /// assert!(headroom.gain() > 0.0);
-    /// # datapipes::Ok(())
+    /// # Ok::<(), datapipes::BoxError>(())
     /// ```
     pub fn headroom<E: Into<BoxError>>(
         &self,
@@ -90,10 +90,13 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
             let (mut last, begun) = (Instant::now(), batches.stats());
             for batch in batches.by_ref() {
                 let batch: T = batch?;
+                let copying = Instant::now();
                 if cached.len() == CACHED {
                     cached.pop_front();
                 }
                 cached.push_back(batch.clone());
+                // The copy is the experiment's own.
+                last += copying.elapsed();
                 run(batch)?;
                 let now = Instant::now();
                 with_loading.add(now - last);
@@ -132,7 +135,7 @@ fn parts(stats: &Stats, step: Duration) -> Vec<PartPace> {
     let cpu = stats
         .segments
         .iter()
-        .filter(|segment| segment.work == Work::Cpu);
+        .filter(|segment| segment.work == Work::Cpu && !segment.inline);
     let work: f64 = cpu.map(|segment| segment.busy.as_secs_f64()).sum();
     let workers = stats.workers.max(1);
     let mut parts = vec![
@@ -142,10 +145,11 @@ fn parts(stats: &Stats, step: Duration) -> Vec<PartPace> {
             work / workers as f64 / batches,
         ),
     ];
-    if let Some(queue) = &stats.queue {
-        let seconds = queue.producer_busy.as_secs_f64() / batches;
-        parts.push(part("the sequential part".to_owned(), seconds));
-    }
+    let (name, seconds) = match &stats.queue {
+        Some(queue) => ("the sequential part", queue.producer_busy),
+        None => ("the graph on the consumer's thread", stats.waited),
+    };
+    parts.push(part(name.to_owned(), seconds.as_secs_f64() / batches));
     for segment in stats
         .segments
         .iter()

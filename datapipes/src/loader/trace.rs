@@ -26,11 +26,12 @@ impl<T> DataLoader<T> {
     ///   *waits* for an item and then *uses* it;
     /// - curves with the number of morsels of each segment in flight, and how many may be;
     /// - arrows by origin: from the read of a file to the work on its items, and from there to the
-    ///   batch that holds them (eight to a slice at most).
+    ///   batch that holds them (eight to a slice at most, from the last 65,536 items worked on).
     ///
     /// Segments that run inline are part of their reader's time. The file is compressed with gzip if
     /// its name ends in `.gz` (feature `gzip`). A thread writes it while the epochs run; it can be
-    /// opened before it is finished. At most 65,536 events wait for that thread, some 10 MiB;
+    /// opened before it is finished. At most 65,536 events wait for that thread, and as many are
+    /// being written, some tens of MiB;
     /// events beyond that, or beyond 2 GiB of text, are counted and left out, so that neither a slow
     /// nor a full disk holds up an epoch. Order and content of the data do not change.
     ///
@@ -229,7 +230,7 @@ fn write(timeline: &Timeline, mut to: Output) -> io::Result<TraceSummary> {
     let (mut bytes, mut failed, mut text) = (0, None, String::from("[\n"));
     event(&mut text, "M", "process_name", 1, 0, None);
     args(&mut text, |args| args.text("name", "datapipes"));
-    while let Some((events, _)) = timeline.take(FLUSH) {
+    while let Some(events) = timeline.take(FLUSH) {
         for event in events {
             if failed.is_some() || bytes + text.len() as u64 > LARGEST {
                 written.lost += 1;
@@ -238,7 +239,7 @@ fn write(timeline: &Timeline, mut to: Output) -> io::Result<TraceSummary> {
             show(&event, &mut text);
             written.events += 1;
         }
-        if failed.is_none() {
+        if failed.is_none() && !text.is_empty() {
             bytes += text.len() as u64;
             failed = to.write(text.as_bytes()).and_then(|()| to.flush()).err();
         }

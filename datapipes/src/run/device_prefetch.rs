@@ -134,7 +134,10 @@ impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
                 if let Some(since) = self.waiting_since.take() {
                     let waited = since.elapsed().as_nanos() as u64;
                     self.gauge.waited_ns.fetch_add(waited, Ordering::Relaxed);
-                    self.gauge.waits.record(waited, 1);
+                    // The wait for the end is no wait for a batch.
+                    if next.is_some() {
+                        self.gauge.waits.record(waited, 1);
+                    }
                 }
                 if next.is_some() {
                     self.room.wake();

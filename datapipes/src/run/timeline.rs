@@ -122,6 +122,8 @@ pub(crate) struct Timeline {
     named: Mutex<BTreeSet<Track>>,
     /// Places of requests that are in use, by segment.
     places: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
+    /// End of the last morsel of each child process.
+    children: Mutex<BTreeMap<u32, Instant>>,
     /// Place and time of the last work on each item, by the hash of its origin.
     worked: Mutex<HashMap<u64, (Track, u64)>>,
     arrows: AtomicU64,
@@ -135,6 +137,7 @@ impl Timeline {
             arrived: Condvar::new(),
             named: Mutex::default(),
             places: Mutex::default(),
+            children: Mutex::default(),
             worked: Mutex::default(),
             arrows: AtomicU64::new(0),
         }
@@ -147,7 +150,11 @@ impl Timeline {
 
     fn push(&self, event: Event) {
         let mut waiting = lock(&self.waiting);
-        if waiting.events.len() >= WAITING {
+        if waiting.ended {
+            return;
+        }
+        // A track is named once, and there are few of them.
+        if waiting.events.len() >= WAITING && !matches!(event, Event::Named { .. }) {
             waiting.lost += 1;
             return;
         }
@@ -157,15 +164,14 @@ impl Timeline {
         }
     }
 
-    /// Takes the events that have come within this time; `None` after the last. With them comes the
-    /// number of those lost so far.
-    pub(crate) fn take(&self, within: Duration) -> Option<(Vec<Event>, u64)> {
+    /// Takes the events that have come within this time; `None` after the last.
+    pub(crate) fn take(&self, within: Duration) -> Option<Vec<Event>> {
         let waiting = lock(&self.waiting);
         let quiet = |waiting: &mut Waiting| !waiting.ended && waiting.events.len() < WAITING / 4;
         let waited = self.arrived.wait_timeout_while(waiting, within, quiet);
         let mut waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         let events = std::mem::take(&mut waiting.events);
-        (!events.is_empty() || !waiting.ended).then_some((events, waiting.lost))
+        (!events.is_empty() || !waiting.ended).then_some(events)
     }
 
     /// Returns the number of events that were lost.
@@ -220,11 +226,14 @@ impl Timeline {
         len: Duration,
         (items, origin): (Option<usize>, Option<Origin>),
     ) {
+        // Of what began before the timeline, only the rest is on it.
+        let at = self.at(begun);
+        let end = begun.checked_add(len).map_or(at, |end| self.at(end));
         self.push(Event::Slice {
             track,
             name: name.clone(),
-            at: self.at(begun),
-            len: len.as_nanos() as u64,
+            at,
+            len: end - at,
             items,
             origin,
         });
@@ -241,7 +250,7 @@ impl Timeline {
         });
     }
 
-    /// Forgets the items of earlier epochs.
+    /// Forgets the items of earlier epochs, and of others that run at the same time.
     pub(crate) fn new_epoch(&self) {
         lock(&self.worked).clear();
     }
@@ -267,6 +276,9 @@ impl Timeline {
     ) {
         let mut from = Vec::new();
         let worked = lock(&self.worked);
+        if worked.is_empty() {
+            return;
+        }
         for item in items {
             sources(item, &worked, &mut from);
         }
@@ -393,11 +405,18 @@ impl MorselEvents {
     /// Records that a child process has come to its end with the morsel just now.
     #[cfg(target_os = "linux")]
     pub(crate) fn in_child(&mut self, process: u32, ns: u64) {
-        let (track, len) = (Track::Child(process), Duration::from_nanos(ns));
-        let begun = Instant::now().checked_sub(len);
+        let (now, len) = (Instant::now(), Duration::from_nanos(ns));
+        let begun = now.checked_sub(len).unwrap_or(self.timeline.begun);
+        if self.place.is_some() {
+            return self.answered(begun, len);
+        }
+        // The news may be late: one morsel of a child ends before the next begins.
+        let before = lock(&self.timeline.children).insert(process, now);
+        let begun = before.map_or(begun, |before| begun.max(before));
+        let track = Track::Child(process);
         self.timeline
             .name(track, || format!("process {process}").into());
-        self.work(track, begun.unwrap_or(self.timeline.begun), len);
+        self.work(track, begun, now - begun);
     }
 
     fn work(&mut self, track: Track, begun: Instant, len: Duration) {
@@ -450,10 +469,51 @@ impl ConsumerEvents {
     }
 
     fn used(&mut self, timeline: &Timeline, rank: usize, until: Instant) {
-        if let Some((begun, origin)) = self.using.take() {
+        // An item that came during an earlier trace is none of this one.
+        let using = self.using.take();
+        if let Some((begun, origin)) = using.filter(|(begun, _)| *begun >= timeline.begun) {
             let about = (None, Some(origin));
             let track = Track::Consumer(rank);
             timeline.slice(track, &"use".into(), begun, until - begun, about);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_wait_are_bounded_and_names_are_not_lost() {
+        let slot = TimelineSlot::default();
+        let timeline = slot.begin().unwrap();
+        assert!(slot.begin().is_none());
+        for _ in 0..WAITING + 7 {
+            timeline.in_flight(0, 1, 2);
+        }
+        timeline.name(Track::Consumer(3), || "consumer".into());
+        assert_eq!(timeline.lost(), 7);
+        slot.end();
+        assert!(slot.get().is_none());
+        // Who still has the timeline records nothing more.
+        timeline.in_flight(0, 1, 2);
+        let events = timeline.take(Duration::ZERO).unwrap();
+        assert_eq!(events.len(), WAITING + 1);
+        assert!(matches!(events.last(), Some(Event::Named { .. })));
+        assert!(timeline.take(Duration::ZERO).is_none());
+        assert_eq!(timeline.lost(), 7);
+    }
+
+    #[test]
+    fn work_that_began_before_the_timeline_is_cut() {
+        let begun = Instant::now();
+        let timeline = Timeline::new();
+        let len = timeline.begun - begun + Duration::from_secs(1);
+        timeline.slice(Track::Consumer(0), &"wait".into(), begun, len, (None, None));
+        let events = timeline.take(Duration::ZERO).unwrap();
+        let [Event::Slice { at: 0, len, .. }] = events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(len, 1_000_000_000);
     }
 }

@@ -4,6 +4,7 @@ mod bottleneck;
 mod collect;
 mod show;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::run::{SkipStats, Skipped};
@@ -23,7 +24,7 @@ use crate::{Histogram, Work};
 /// let rest = batches.stats().unwrap().since(&before);
 /// assert_eq!(rest.delivered, 9);
 /// println!("{:.0}/s; the consumer waited {}", rest.items_per_second(), rest.waits);
-/// # datapipes::Ok(())
+/// # Ok::<(), datapipes::BoxError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -73,7 +74,8 @@ pub struct Stats {
 pub struct MemoryStats {
     /// Bytes now.
     pub bytes: u64,
-    /// The most bytes at any moment of the epoch so far.
+    /// The most bytes at any moment of the epoch so far; of an epoch of several ranks, the sum of
+    /// what each had at most.
     pub most: u64,
     /// The limit, [`Builder::memory`](super::Builder::memory); `None` for a segment, whose share is
     /// in the plan.
@@ -100,9 +102,10 @@ pub struct NodeStats {
     /// Time spent in the node, summed over threads; estimated from a sample if calls are quick.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub busy: Duration,
-    /// Time of one item in the node itself, in those calls that were timed: all slow ones, and one
-    /// in 16 of the others. Items that come out of one call have equal shares of its time. For I/O,
-    /// the time of the calls, not of the waiting.
+    /// Time of one item in the node itself, estimated from a sample of the calls that gave items:
+    /// those after a slow call (5 µs), and one in 16 of the others, which counts 16 times. Items
+    /// that come out of one call have equal shares of its time. For I/O, the time of that call, not
+    /// of the waiting before it.
     pub item_time: Histogram,
     /// The segment that the node runs in.
     pub segment: Option<char>,
@@ -249,9 +252,18 @@ impl Stats {
         since.skipped -= earlier.skipped.min(self.skipped);
         since.waited = self.waited.saturating_sub(earlier.waited);
         since.waits = self.waits.since(&earlier.waits);
-        since
-            .skipped_items
-            .drain(..earlier.skipped_items.len().min(self.skipped_items.len()));
+        // The items of several ranks are one after another, so that new ones may be in the middle.
+        let mut before: HashMap<_, usize> = HashMap::new();
+        for skipped in &earlier.skipped_items {
+            *before.entry(skipped.key()).or_default() += 1;
+        }
+        since.skipped_items.clear();
+        for skipped in &self.skipped_items {
+            match before.get_mut(&skipped.key()) {
+                Some(known) if *known > 0 => *known -= 1,
+                _ => since.skipped_items.push(skipped.clone()),
+            }
+        }
         for skips in &mut since.skips {
             let before = earlier
                 .skips

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{DataLoader, Graph};
+use crate::{DataLoader, ErrorKind, Graph, Origin};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -223,6 +223,27 @@ fn requests_have_their_latency_and_memory_its_most() {
     );
     assert!(segment.memory.most <= stats.memory.most);
     assert!((0.0..=1.0).contains(&stats.readiness()));
+}
+
+/// The skipped items of several ranks are one after another.
+#[test]
+fn new_skipped_items_are_those_that_were_not_there_before() {
+    let skipped = |index: u64| Skipped {
+        node: "decode".to_owned(),
+        item: Some(Origin::root(0, index)),
+        kind: ErrorKind::User,
+        error: "broken".to_owned(),
+    };
+    let all = |items: &[u64]| Stats {
+        skipped_items: items.iter().copied().map(skipped).collect(),
+        ..stats(0, 0, 0)
+    };
+    let since = all(&[0, 2, 2, 4, 1, 3]).since(&all(&[0, 2, 1]));
+    let items = since
+        .skipped_items
+        .iter()
+        .map(|skipped| skipped.item.clone());
+    assert!(items.eq([2, 4, 3].map(|index| Some(Origin::root(0, index)))));
 }
 
 #[cfg(feature = "serde")]

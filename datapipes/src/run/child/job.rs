@@ -148,18 +148,7 @@ impl Task {
         for (counters, more) in self.job.counters.iter().zip(&counted) {
             protocol::count(counters, more);
         }
-        if self.counted.is_empty() {
-            self.counted = counted;
-            return;
-        }
-        for (all, more) in self
-            .counted
-            .iter_mut()
-            .flatten()
-            .zip(counted.into_iter().flatten())
-        {
-            *all = all.wrapping_add(more);
-        }
+        protocol::add_up(&mut self.counted, counted);
     }
 
     /// Subtracts the counts of the item, since it is done again.

@@ -341,7 +341,10 @@ impl Report {
     }
 }
 
-/// Counts of each node's counters.
+/// Number of counts of a node.
+const COUNTS: usize = 6;
+
+/// Counts of each node's counters: [`COUNTS`] numbers, then the times of its items.
 pub(super) type Counted = Vec<Vec<u64>>;
 
 /// Takes the values of counters and sets them to zero.
@@ -368,7 +371,17 @@ pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
     }
 }
 
-fn each(counters: &Counters) -> [&AtomicU64; 6] {
+/// Adds counts to those before, without the times of items, which are never subtracted.
+pub(super) fn add_up(all: &mut Counted, more: Counted) {
+    all.resize(all.len().max(more.len()), vec![0; COUNTS]);
+    for (all, more) in all.iter_mut().zip(more) {
+        for (all, more) in all.iter_mut().zip(more) {
+            *all = all.wrapping_add(more);
+        }
+    }
+}
+
+fn each(counters: &Counters) -> [&AtomicU64; COUNTS] {
     let Counters {
         items,
         chunks,
@@ -472,9 +485,38 @@ mod tests {
         let more = counted(&there);
         count(&here, &more);
         count(&here, &more);
-        assert_eq!(counted(&there), [0; 6]);
+        assert_eq!(counted(&there), [0; COUNTS]);
         uncount(&here, &[1, 0, 0, 0, 0, 20]);
         assert_eq!(here.item_time.histogram().count(), 2);
-        assert_eq!(counted(&here)[..6], [5, 0, 0, 0, 0, 120]);
+        assert_eq!(counted(&here)[..COUNTS], [5, 0, 0, 0, 0, 120]);
+    }
+
+    /// What a job of several nodes has counted in several reports is taken back as a whole.
+    #[test]
+    fn counts_of_each_node_are_taken_back() {
+        let here = [Counters::default(), Counters::default()];
+        let there = [Counters::default(), Counters::default()];
+        let mut all = Counted::new();
+        for round in 0..3 {
+            for (node, counters) in there.iter().enumerate() {
+                counters.items.store(7 + node as u64, Ordering::Relaxed);
+                counters.busy_ns.store(100, Ordering::Relaxed);
+                // As many different times as make reports of different lengths.
+                for time in 0..(2 * node + round) as u32 {
+                    counters.item_time.record(1 << time, 1);
+                }
+            }
+            let more: Counted = there.iter().map(counted).collect();
+            for (counters, more) in here.iter().zip(&more) {
+                count(counters, more);
+            }
+            add_up(&mut all, more);
+        }
+        assert_eq!(here[1].items.load(Ordering::Relaxed), 24);
+        assert_eq!(all.len(), 2);
+        for (counters, all) in here.iter().zip(&all) {
+            uncount(counters, all);
+            assert_eq!(counted(counters)[..COUNTS], [0; COUNTS]);
+        }
     }
 }

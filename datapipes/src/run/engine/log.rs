@@ -45,6 +45,13 @@ pub struct Skipped {
     pub error: String,
 }
 
+impl Skipped {
+    /// Returns what tells two skipped items from each other.
+    pub(crate) fn key(&self) -> (&str, Option<&Origin>, &str) {
+        (&self.node, self.item.as_ref(), &self.error)
+    }
+}
+
 impl SkipStats {
     /// Returns true if these are the skipped items of this node and kind of error.
     pub(crate) fn is_of(&self, node: &str, kind: ErrorKind) -> bool {

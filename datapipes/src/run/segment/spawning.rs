@@ -378,11 +378,11 @@ impl Spawning {
         }
         self.settings.log.complete(morsel.items, morsel.out);
         shared.bell.taken();
-        shared.gauge.morsel_time.record(morsel.spent(), 1);
         if morsel.work == self.flight.work {
             self.cost.learn(morsel.cost());
         }
         if morsel.is_complete() {
+            shared.gauge.morsel_time.record(morsel.spent(), 1);
             return None;
         }
         let (kind, what) = match self.settings.processes {

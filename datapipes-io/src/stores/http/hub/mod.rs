@@ -148,6 +148,19 @@ impl Hub {
         HubBuilder::new(url)
     }
 
+    /// Returns true if a URL names a whole repository, which is a folder also without a `/` at its
+    /// end.
+    ///
+    /// ```
+    /// use datapipes_io::stores::Hub;
+    /// assert!(Hub::is_repository("hf://datasets/org/name@refs/convert/parquet"));
+    /// assert!(!Hub::is_repository("hf://datasets/org/name/train"));
+    /// assert!(!Hub::is_repository("https://host/org/name"));
+    /// ```
+    pub fn is_repository(url: &str) -> bool {
+        Repository::parse(url).is_ok_and(|repository| repository.folder.is_empty())
+    }
+
     fn of(http: Http, repository: Repository, offline: bool) -> Hub {
         let shared = Shared {
             http,
@@ -389,12 +402,16 @@ impl Store for Hub {
         if let Some(target) = self.0.targets.get(&resolve) {
             asked.url = target;
             match http.get(&asked, get.clone()).await {
-                // The signature may be valid no longer.
-                Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::NotFound) => {
+                Ok((object, _)) => return Ok(object),
+                Err(error) => {
+                    // Whatever is wrong there, the next try asks the hub again.
                     self.0.targets.forget(&resolve);
+                    // The signature may be valid no longer.
+                    if !matches!(error.kind(), ErrorKind::Denied | ErrorKind::NotFound) {
+                        return Err(error);
+                    }
                     asked.url = resolve.clone();
                 }
-                done => return done.map(|(object, _)| object),
             }
         }
         let (object, from) = http.get(&asked, get).await?;
