@@ -231,7 +231,7 @@ fn requests_of_a_child_process_have_rows_of_their_own() {
     assert_eq!(work.map(|slice| slice.items).sum::<u64>(), 60);
 }
 
-/// What began before a trace, or came during an earlier one, is not drawn over the new one.
+/// Events from before a trace, or of an earlier one, are not drawn over the new one.
 #[test]
 fn a_second_trace_of_an_epoch_begins_anew() {
     let folder = tempfile::tempdir().unwrap();

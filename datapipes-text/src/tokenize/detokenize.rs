@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// What never becomes a character does not wait for ever.
+    /// Bytes that never become a character do not wait for ever.
     #[test]
     fn bytes_that_never_end_are_given_out() {
         let mut text = Detokenizer::new(Bytes);

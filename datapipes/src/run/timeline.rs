@@ -284,7 +284,8 @@ impl Timeline {
         }
         drop(worked);
         let to = (track, self.at(moment));
-        for from in from {
+        // The news of a child's morsel may come after the output, and no arrow leads back in time.
+        for from in from.into_iter().filter(|from| from.1 <= to.1) {
             let number = self.arrows.fetch_add(1, Relaxed);
             self.push(Event::Arrow { number, from, to });
         }
@@ -448,7 +449,6 @@ impl ConsumerEvents {
         let (now, track) = (Instant::now(), Track::Consumer(rank));
         timeline.name(track, || format!("consumer of rank {rank}").into());
         self.used(timeline, rank, now);
-        timeline.arrows([origin], track, now);
         self.using = Some((now, origin.clone()));
     }
 
@@ -472,8 +472,9 @@ impl ConsumerEvents {
         // An item that came during an earlier trace is none of this one.
         let using = self.using.take();
         if let Some((begun, origin)) = using.filter(|(begun, _)| *begun >= timeline.begun) {
-            let about = (None, Some(origin));
             let track = Track::Consumer(rank);
+            timeline.arrows([&origin], track, begun);
+            let about = (None, Some(origin));
             timeline.slice(track, &"use".into(), begun, until - begun, about);
         }
     }

@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(counted(&here)[..COUNTS], [5, 0, 0, 0, 0, 120]);
     }
 
-    /// What a job of several nodes has counted in several reports is taken back as a whole.
+    /// The counts of a job of several nodes, in several reports, are taken back as a whole.
     #[test]
     fn counts_of_each_node_are_taken_back() {
         let here = [Counters::default(), Counters::default()];

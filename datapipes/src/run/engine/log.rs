@@ -46,7 +46,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Returns what tells two skipped items from each other.
+    /// Returns the fields in which skipped items differ.
     pub(crate) fn key(&self) -> (&str, Option<&Origin>, &str) {
         (&self.node, self.item.as_ref(), &self.error)
     }
