@@ -58,6 +58,9 @@ pub(super) struct RankEpoch<T> {
     /// Since when the consumer waits for an item.
     waiting_since: Option<Instant>,
     events: ConsumerEvents,
+    /// True if a trace was being written when the consumer last asked the graph: what each item
+    /// looks at, since it is cheap.
+    traced: bool,
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.
     runs: Runs,
@@ -111,6 +114,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             blocking: false,
             waiting_since: None,
             events: ConsumerEvents::default(),
+            traced: false,
             stage,
             runs: runs.clone(),
             failed,
@@ -350,7 +354,9 @@ impl<T: Send + 'static> RankEpoch<T> {
             if let Some(since) = waited {
                 run.waits.record((ended - since).as_nanos() as u64, 1);
             }
-            if let Some(timeline) = run.engine.timeline.get() {
+            let timeline = run.engine.timeline.get();
+            self.traced = timeline.is_some();
+            if let Some(timeline) = timeline {
                 let (rank, asked) = (self.share.rank.index, since.unwrap_or(begun));
                 self.events
                     .asked(&timeline, rank, asked, waited.map(|_| ended));
@@ -419,12 +425,20 @@ impl<T: Send + 'static> RankEpoch<T> {
         self.taken = true;
         if let RankState::Running(running) = &self.stage {
             running.run.count_delivered();
-            if let Some(timeline) = running.run.engine.timeline.get() {
-                self.events
-                    .delivered(&timeline, self.share.rank.index, item.origin());
-            }
+        }
+        if self.traced {
+            self.show_delivered(&item);
         }
         item
+    }
+
+    /// Records on the timeline that the consumer has an item.
+    #[cold]
+    fn show_delivered(&mut self, item: &Item<T>) {
+        if let Some(timeline) = self.engine.timeline.get() {
+            let rank = self.share.rank.index;
+            self.events.delivered(&timeline, rank, item.origin());
+        }
     }
 
     /// Returns the error if it is not skipped and ends the epoch.
