@@ -33,7 +33,8 @@ impl<T> DataLoader<T> {
     /// opened before it is finished. At most 65,536 events wait for that thread, and as many are
     /// being written, some tens of MiB;
     /// events beyond that, or beyond 2 GiB of text, are counted and left out, so that neither a slow
-    /// nor a full disk holds up an epoch. Order and content of the data do not change.
+    /// nor a full disk holds up an epoch. Order and content of the data do not change. Decoding images
+    /// took 1 % longer with a trace; batches of integers, at 5 ns each, nearly four times as long.
     ///
     /// # Errors
     /// `Config` if a trace of this loader is being written already, if the path is a pipe or socket, or
