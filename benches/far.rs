@@ -1,9 +1,9 @@
 //! Single objects of about 115 kB from a distant server, over HTTP: the share of the link that is
-//! used, the cost of slow connections, the effect of the number in flight, and the peers and the
-//! floor for comparison.
+//! used, the cost of slow connections, and the peers and the floor for comparison; `flight` measures
+//! the number of requests in flight.
 //!
 //! `cargo bench --features http --bench far [-- SECTION...]`; the sections are `cap`, `peers`,
-//! `slow`, `map`, `first`, `hub`. The server runs in a process of its own on the same cores, and models
+//! `slow`, `first`, `hub`. The server runs in a process of its own on the same cores, and models
 //! the link (`examples/support/link.rs`). Peers run with the interpreter that `DATAPIPES_PEERS`
 //! names.
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), BoxError> {
         .collect();
     let wanted = |name: &str| sections.is_empty() || sections.iter().any(|section| section == name);
     let bench = Bench {
-        link: Link::noise(OBJECTS)?,
+        link: Link::noise(OBJECTS, 115_000)?,
         run: std::cell::Cell::new(0),
     };
     if wanted("cap") {
@@ -46,9 +46,6 @@ fn main() -> Result<(), BoxError> {
     }
     if wanted("slow") {
         bench.slow()?;
-    }
-    if wanted("map") {
-        bench.map()?;
     }
     if wanted("first") {
         bench.first()?;
@@ -344,41 +341,6 @@ impl Bench {
                 );
             }
         }
-        Ok(())
-    }
-
-    fn map(&self) -> Result<(), BoxError> {
-        println!(
-            "\nWorkers by requests in flight, 20 ms uncapped, strict: objects a second (medians of 3)"
-        );
-        let counts = [16, 32, 64, 128, 256, 512, 1024];
-        print!("{:<10}", "workers");
-        counts.iter().for_each(|count| print!("{count:>9}"));
-        println!();
-        let mut worst = f64::INFINITY;
-        for workers in [1, 2, 4, 8] {
-            print!("{workers:<10}");
-            let mut best: f64 = 0.0;
-            for in_flight in counts {
-                let setting = Setting {
-                    workers,
-                    in_flight: Some(in_flight),
-                    ..STRICT
-                };
-                let rates = (0..3).map(|_| Ok(self.read("rtt=20", setting)?.items_per_s()));
-                let rate = median(rates.collect::<Result<Vec<_>, BoxError>>()?);
-                print!("{rate:>9.0}");
-                best = best.max(rate);
-                worst = worst.min(rate / best);
-            }
-            println!();
-        }
-        bar(
-            "least rate over the best with fewer in flight",
-            worst,
-            0.95,
-            true,
-        );
         Ok(())
     }
 

@@ -198,7 +198,7 @@ fn rows_23_and_46_memory_is_flat_over_the_data() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..graphs::config(60) })]
 
     /// Law 6: dropping an epoch of any graph at any point ends what it started, and so does its
     /// end.

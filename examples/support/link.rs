@@ -36,11 +36,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Serves this number of objects of about 115 kB of noise, `000000.jpg` and on. `main` must
-    /// begin with [`serve_if_asked`].
+    /// Serves this number of objects of noise, `000000.jpg` and on, of half to one and a half times
+    /// `size` bytes. `main` must begin with [`serve_if_asked`].
     #[allow(dead_code, reason = "not all who use this want noise")]
-    pub fn noise(objects: usize) -> Result<Link, Failure> {
-        Link::start(&format!("noise:{objects}"))
+    pub fn noise(objects: usize, size: usize) -> Result<Link, Failure> {
+        Link::start(&format!("noise:{objects}:{size}"))
     }
 
     /// Serves the files below a folder.
@@ -137,7 +137,10 @@ struct Object {
 
 async fn serve(what: &str) -> Result<(), Failure> {
     let objects = match what.strip_prefix("noise:") {
-        Some(number) => noise(number.parse()?),
+        Some(noises) => {
+            let (objects, size) = noises.split_once(':').ok_or("a number and a size")?;
+            noise(objects.parse()?, size.parse()?)
+        }
         None => files(Path::new(what), "")?,
     };
     let mut index = String::new();
@@ -166,7 +169,7 @@ async fn serve(what: &str) -> Result<(), Failure> {
 }
 
 /// Returns objects of 57 to 173 kB, slices of one piece of memory.
-fn noise(objects: usize) -> BTreeMap<String, Object> {
+fn noise(objects: usize, mean: usize) -> BTreeMap<String, Object> {
     let mut seed = 1u64;
     let mut draw = move || {
         seed = seed
@@ -176,7 +179,7 @@ fn noise(objects: usize) -> BTreeMap<String, Object> {
     };
     let data: Arc<[u8]> = (0..8 << 20).map(|_| draw() as u8).collect();
     let object = |n| {
-        let size = 57_500 + draw() % 115_000;
+        let size = mean / 2 + draw() % mean;
         let from = draw() % (data.len() - size);
         (
             format!("{n:06}.jpg"),

@@ -1265,12 +1265,9 @@ pub fn spec_apart() -> impl Strategy<Value = Spec> {
         )
 }
 
-/// Configures a property that is tried on a few graphs, or on `PROPTEST_CASES` graphs.
-pub fn config(few: u32) -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(few);
+/// Configures a property that is tried on so many graphs in the gate; see [`cases`].
+pub fn config(usual: u32) -> ProptestConfig {
+    let cases = cases(usual, "PROPTEST_CASES");
     // Some tell nothing: there may be more of these where there are more in all.
     ProptestConfig {
         cases,
@@ -1280,11 +1277,19 @@ pub fn config(few: u32) -> ProptestConfig {
 }
 
 /// Number of graphs with processes to try. Each of them starts processes in every run.
-pub fn cases_apart(few: u32) -> u32 {
-    std::env::var("DATAPIPES_PROCESS_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok())
-        .unwrap_or(few)
+pub fn cases_apart(usual: u32) -> u32 {
+    cases(usual, "DATAPIPES_PROCESS_CASES")
+}
+
+/// Number of graphs to try: what the variable says; otherwise the usual number where
+/// `DATAPIPES_ALL_CASES` is set, as in the gate, and a third of it elsewhere, other ones in each run.
+fn cases(usual: u32, variable: &str) -> u32 {
+    let said = std::env::var(variable).ok();
+    match said.and_then(|cases| cases.parse().ok()) {
+        Some(cases) => cases,
+        None if std::env::var_os("DATAPIPES_ALL_CASES").is_some() => usual,
+        None => usual.div_ceil(3),
+    }
 }
 
 /// Settings with which a graph is run.

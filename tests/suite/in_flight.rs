@@ -338,6 +338,37 @@ fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_block_of_small_items_is_made_while_an_earlier_one_is_read() {
+    const BLOCK: u64 = 2_000;
+    // Blocks that show that the work is worth a worker.
+    const DEAR: u64 = 16;
+    let desk = Desk::new();
+    let made = desk.clone();
+    let graph = Graph::range(0..DEAR + 2).flat_map(move |block| {
+        let desk = made.clone();
+        let items = if block < DEAR { 1 } else { BLOCK };
+        (0..items).map(move |n| {
+            if block < DEAR {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(1) {}
+            } else if block == DEAR && n == 1 {
+                // This block goes on when the last item of the next one has been made.
+                futures::executor::block_on(desk.until(0, 1))?;
+            } else if block > DEAR && n == BLOCK - 1 {
+                desk.end();
+            }
+            datapipes::Ok((block, n))
+        })
+    });
+    let graph = graph.try_map(|item| item);
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let seen: Result<Vec<_>> = loader.epoch(0).blocking().collect();
+    let seen = seen.unwrap();
+    assert_eq!(seen.len() as u64, DEAR + 2 * BLOCK);
+    assert!(seen.is_sorted());
+}
+
+#[test]
 fn large_items_that_cost_little_share_a_hop() {
     // What is made in one poll is bounded by its bytes, so these come one by one from above.
     let large = bytes::Bytes::from_static(&[7; 64 << 10]);

@@ -15,7 +15,7 @@ use memmap2::MmapRaw;
 use proptest::prelude::*;
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::graphs::cases_apart;
+use crate::graphs::{cases_apart, config};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -668,7 +668,7 @@ impl Case {
 
     fn check_bound(&self) -> std::result::Result<(), TestCaseError> {
         let (most, promise, largest) = (self.check(), self.bytes(), self.sizes.largest());
-        if std::env::var("DATAPIPES_MEMORY_CASES").is_ok() {
+        if std::env::var("PROPTEST_CASES").is_ok() {
             println!(
                 "alive {} % of a promise of {} items, {:.2} items above, {} allowed",
                 100 * most / promise,
@@ -771,18 +771,8 @@ fn memory_goes_on_by_itself_behind_a_fork_that_is_read_ahead() {
     assert!(case.check() <= case.bytes());
 }
 
-fn cases(usual: u32) -> ProptestConfig {
-    let cases = std::env::var("DATAPIPES_MEMORY_CASES")
-        .ok()
-        .and_then(|cases| cases.parse().ok());
-    ProptestConfig {
-        cases: cases.unwrap_or(usual),
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(cases(150))]
+    #![proptest_config(config(150))]
 
     /// Law 5, by construction: whatever the graph, its sizes and its settings, in a second epoch
     /// and in one that is resumed.
@@ -803,7 +793,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(80))]
+    #![proptest_config(config(80))]
 
     /// A promise of less than an item stops nothing.
     #[test]

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
 use super::kind::Kind;
-use super::show::with_errors;
+use super::shown::with_errors;
 
 /// Content of a path or URL.
 pub enum Found {

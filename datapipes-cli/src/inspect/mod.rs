@@ -9,9 +9,10 @@
 //! picture as an `.npy` file, `--pack OUT.tar` the samples as a new shard.
 
 pub mod files;
+mod graphs;
 pub mod kind;
 mod sets;
-pub mod show;
+pub mod shown;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -26,7 +27,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use self::kind::As;
-use self::show::with_errors;
+use self::shown::with_errors;
 use crate::args::{Args, refuse};
 
 const USAGE: &str = "datapipes inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
@@ -95,7 +96,7 @@ fn run(
         seen_as
     };
     let found = files::find(place).and_then(|(found, errors)| {
-        show::graph(found, seen_as, outputs.dump.is_some()).map(|graph| (graph, errors))
+        graphs::graph(found, seen_as, outputs.dump.is_some()).map(|graph| (graph, errors))
     });
     let (graph, unlisted) = match found {
         Ok(found) => found,

@@ -12,7 +12,7 @@ use datapipes_io::stores::Store;
 use serde_json::{Map, Value, json};
 
 use super::kind::As;
-use super::show::{Shown, dtype, sha256, show, size_and_hash};
+use super::shown::{Shown, dtype, sha256, show, size_and_hash};
 
 /// Opens a data set of MosaicML's, as rows or as samples.
 ///

@@ -25,7 +25,7 @@ use self::corpus::{Corpus, CorpusFile, Layout};
 use self::document::TextField;
 use self::output::{Format, Output, Settings};
 use crate::args::{Args, refuse};
-use crate::inspect::show::sha256;
+use crate::inspect::shown::sha256;
 
 const USAGE: &str = "datapipes tokenize IN… --tokenizer tokenizer.json --out DIR [OPTIONS]
 

@@ -9,8 +9,7 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use datapipes::{Error, ErrorKind, Result};
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::format;
-use super::png::chunk;
+use super::{format, take};
 
 /// Chunks that the decoder would expand and keep, though no pixel depends on them.
 const NOTES: [&[u8; 4]; 5] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"eXIf"];
@@ -228,4 +227,15 @@ impl Seek for Checked<'_> {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+/// Returns a chunk's type, its body, and the offset of the next one.
+pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
+    let head = take(bytes, at, 8, "PNG")?;
+    let (len, kind) = head.split_at(4);
+    let len = u32::from_be_bytes(len.try_into().expect("half of 8 bytes")) as usize;
+    // The checksum after the body is compared where the chunk is used.
+    take(bytes, at + 8, len.saturating_add(4), "PNG")?;
+    let kind = kind.try_into().expect("the other half of 8 bytes");
+    Ok((kind, &bytes[at + 8..at + 8 + len], at + 12 + len))
 }

@@ -9,9 +9,9 @@ use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, Limits};
 
-use super::checked::Checked;
+use super::checked::{Checked, chunk};
 use super::format::{self, sniff};
-use super::png::{Header, chunk};
+use super::png::Header;
 use super::{DecodeImage, ImageFormat, guarded};
 
 const GRAY: u8 = 0;

@@ -7,8 +7,8 @@ use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, Limits};
 
-use super::checked::Checked;
-use super::{ImageFormat::Png, format, take};
+use super::checked::{Checked, chunk};
+use super::{ImageFormat::Png, format};
 use crate::Image;
 
 /// Contents of the chunks.
@@ -94,15 +94,4 @@ pub(super) fn decode(bytes: &[u8], header: Header, max_bytes: u64) -> Result<Ima
     }
     let image = DynamicImage::from_decoder(decoder).map_err(|error| Png.failed(error))?;
     Image::new(header.width, header.height, 3, image.into_rgb8().into_raw())
-}
-
-/// Returns a chunk's type, its body, and the offset of the next one.
-pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
-    let head = take(bytes, at, 8, "PNG")?;
-    let (len, kind) = head.split_at(4);
-    let len = u32::from_be_bytes(len.try_into().expect("half of 8 bytes")) as usize;
-    // The checksum after the body is compared where the chunk is used.
-    take(bytes, at + 8, len.saturating_add(4), "PNG")?;
-    let kind = kind.try_into().expect("the other half of 8 bytes");
-    Ok((kind, &bytes[at + 8..at + 8 + len], at + 12 + len))
 }

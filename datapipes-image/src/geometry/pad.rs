@@ -172,3 +172,45 @@ pub fn pad(image: &Image, padding: impl Into<Padding>) -> Result<Image> {
     };
     Image::new(width, height, image.channels(), data)
 }
+
+impl<P: Copy> Raster<'_, P> {
+    /// Adds a border. The resulting width and height have been checked by [`Padding::size`].
+    pub(crate) fn pad(&self, padding: &Padding, fill: P) -> Vec<P> {
+        let [left, top, right, bottom] = padding.sides().map(|side| side as usize);
+        let (width, height) = (left + self.width + right, top + self.height() + bottom);
+        let mut out = Vec::with_capacity(width * height);
+        for y in 0..height {
+            match inside(y, top, self.height(), padding.shows()) {
+                None => out.resize(out.len() + width, fill),
+                Some(y) => {
+                    let row = self.row(y);
+                    let beside =
+                        |x| inside(x, left, self.width, padding.shows()).map_or(fill, |x| row[x]);
+                    out.extend((0..left).map(beside));
+                    out.extend_from_slice(row);
+                    out.extend((left + self.width..width).map(beside));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Returns the place in a line of `len` pixels for the place `at` of the line padded by `before`.
+fn inside(at: usize, before: usize, len: usize, mode: PadMode) -> Option<usize> {
+    if (before..before + len).contains(&at) {
+        return Some(at - before);
+    }
+    // Distance outside, from 1.
+    let (is_before, off) = if at < before {
+        (true, before - at)
+    } else {
+        (false, at + 1 - before - len)
+    };
+    match mode {
+        PadMode::Constant(_) => None,
+        PadMode::Edge => Some(if is_before { 0 } else { len - 1 }),
+        PadMode::Reflect => Some(if is_before { off } else { len - 1 - off }),
+        PadMode::Symmetric => Some(if is_before { off - 1 } else { len - off }),
+    }
+}

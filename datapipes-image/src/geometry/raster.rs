@@ -1,14 +1,12 @@
 //! Pixels in rows, of images or of masks: moves that do not depend on the type of pixel.
 
-use super::pad::{PadMode, Padding};
-use super::warp::Warp;
 use crate::Rect;
 
 /// Pixels in rows from the top. Callers have checked that parts and paddings fit.
 #[derive(Clone, Copy)]
 pub(crate) struct Raster<'a, P> {
-    width: usize,
-    pixels: &'a [P],
+    pub(super) width: usize,
+    pub(super) pixels: &'a [P],
 }
 
 impl<'a, P: Copy> Raster<'a, P> {
@@ -20,11 +18,11 @@ impl<'a, P: Copy> Raster<'a, P> {
         }
     }
 
-    fn height(&self) -> usize {
+    pub(super) fn height(&self) -> usize {
         self.pixels.len() / self.width
     }
 
-    fn row(&self, y: usize) -> &'a [P] {
+    pub(super) fn row(&self, y: usize) -> &'a [P] {
         &self.pixels[y * self.width..][..self.width]
     }
 
@@ -33,27 +31,6 @@ impl<'a, P: Copy> Raster<'a, P> {
         let mut out = Vec::with_capacity(width * part.height as usize);
         for y in y..y + part.height as usize {
             out.extend_from_slice(&self.row(y)[x..x + width]);
-        }
-        out
-    }
-
-    /// Adds a border. The resulting width and height have been checked by [`Padding::size`].
-    pub(crate) fn pad(&self, padding: &Padding, fill: P) -> Vec<P> {
-        let [left, top, right, bottom] = padding.sides().map(|side| side as usize);
-        let (width, height) = (left + self.width + right, top + self.height() + bottom);
-        let mut out = Vec::with_capacity(width * height);
-        for y in 0..height {
-            match inside(y, top, self.height(), padding.shows()) {
-                None => out.resize(out.len() + width, fill),
-                Some(y) => {
-                    let row = self.row(y);
-                    let beside =
-                        |x| inside(x, left, self.width, padding.shows()).map_or(fill, |x| row[x]);
-                    out.extend((0..left).map(beside));
-                    out.extend_from_slice(row);
-                    out.extend((left + self.width..width).map(beside));
-                }
-            }
         }
         out
     }
@@ -71,23 +48,6 @@ impl<'a, P: Copy> Raster<'a, P> {
             out.extend(columns.iter().map(|&x| row[x]));
         }
         out
-    }
-
-    /// Warps by taking the nearest pixel of each source position.
-    pub(crate) fn warp(&self, warp: &Warp, fill: P) -> Vec<P> {
-        let (width, height) = (self.width as u64, self.height() as u64);
-        warp.collect(|places, out| {
-            out.extend(places.map(|place| {
-                // Positions to the left of the image or above it become huge.
-                let (x, y) = place.nearest();
-                let is_inside = (x as u64) < width && (y as u64) < height;
-                if is_inside {
-                    self.pixels[y as usize * self.width + x as usize]
-                } else {
-                    fill
-                }
-            }));
-        })
     }
 
     /// Returns the pixel in a column and row, if it is inside.
@@ -108,25 +68,6 @@ impl<'a, P: Copy> Raster<'a, P> {
             );
             [above[0], above[1], below[0], below[1]]
         })
-    }
-}
-
-/// Returns the place in a line of `len` pixels for the place `at` of the line padded by `before`.
-fn inside(at: usize, before: usize, len: usize, mode: PadMode) -> Option<usize> {
-    if (before..before + len).contains(&at) {
-        return Some(at - before);
-    }
-    // Distance outside, from 1.
-    let (is_before, off) = if at < before {
-        (true, before - at)
-    } else {
-        (false, at + 1 - before - len)
-    };
-    match mode {
-        PadMode::Constant(_) => None,
-        PadMode::Edge => Some(if is_before { 0 } else { len - 1 }),
-        PadMode::Reflect => Some(if is_before { off } else { len - 1 - off }),
-        PadMode::Symmetric => Some(if is_before { off - 1 } else { len - off }),
     }
 }
 

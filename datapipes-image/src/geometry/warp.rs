@@ -218,6 +218,25 @@ pub(crate) fn warp_image(image: &Image, warp: &Warp) -> Result<Image> {
     Image::new(width, height, image.channels(), data)
 }
 
+impl<P: Copy> Raster<'_, P> {
+    /// Warps by taking the nearest pixel of each source position.
+    pub(crate) fn warp(&self, warp: &Warp, fill: P) -> Vec<P> {
+        let (width, height) = (self.width as u64, self.height() as u64);
+        warp.collect(|places, out| {
+            out.extend(places.map(|place| {
+                // Positions to the left of the image or above it become huge.
+                let (x, y) = place.nearest();
+                let is_inside = (x as u64) < width && (y as u64) < height;
+                if is_inside {
+                    self.pixels[y as usize * self.width + x as usize]
+                } else {
+                    fill
+                }
+            }));
+        })
+    }
+}
+
 fn warped<P: Blend>(source: Raster<'_, P>, warp: &Warp, fill: P) -> Vec<P> {
     if warp.filter == Filter::Nearest {
         return source.warp(warp, fill);

@@ -2,8 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::coefficients::{Group, PRECISION, SPLIT, Table};
-use super::passes::{BATCH, HALF, LANES, SLACK};
+use super::coefficients::{BATCH, Group, HALF, LANES, PRECISION, SLACK, SPLIT, Table};
 
 /// Scales a batch of RGB rows across.
 ///

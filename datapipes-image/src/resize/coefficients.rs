@@ -17,6 +17,18 @@ pub(super) type Group = [i16; 8];
 /// Number of taps in a [`Group`].
 pub(super) const TAPS: usize = 4;
 
+/// Number of rows that the pass across takes at once.
+pub(super) const BATCH: usize = 4;
+
+/// Number of bytes of a row that the pass down takes at once.
+pub(super) const LANES: usize = 32;
+
+/// Number of bytes that the pass across may write after a row's end.
+pub(super) const SLACK: usize = 8;
+
+/// Half a level.
+pub(super) const HALF: i32 = 1 << (PRECISION - 1);
+
 /// Weights along one axis.
 #[derive(Debug, Default)]
 pub(super) struct Table {

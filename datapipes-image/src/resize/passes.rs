@@ -3,19 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
-use super::coefficients::{Group, PRECISION, Span, TAPS, Table, tap};
-
-/// Number of rows that the pass across takes at once.
-pub(super) const BATCH: usize = 4;
-
-/// Number of bytes of a row that the pass down takes at once.
-pub(super) const LANES: usize = 32;
-
-/// Number of bytes that the pass across may write after a row's end.
-pub(super) const SLACK: usize = 8;
-
-/// Half a level.
-pub(super) const HALF: i32 = 1 << (PRECISION - 1);
+use super::coefficients::{BATCH, Group, HALF, LANES, PRECISION, Span, TAPS, Table, tap};
 
 /// Instructions that the passes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use datapipes::{Error, ErrorKind, Result};
 
-use super::coefficients::{Axis, Span, Table};
-use super::passes::{BATCH, Kernel, SLACK};
+use super::coefficients::{Axis, BATCH, SLACK, Span, Table};
+use super::passes::Kernel;
 use super::view::{Part, View};
 use crate::Filter;
 use crate::image::check_size;

@@ -28,6 +28,11 @@ const LIMITS: Limits = Limits {
     bytes: usize::MAX,
 };
 
+/// Number of small items in that queue, as long as all that the morsel made is within [`SMALL_BYTES`].
+/// A block of many of them is then made while its reader is at an earlier one.
+const SMALL_ITEMS: usize = 4096;
+const SMALL_BYTES: usize = 1 << 20;
+
 /// Multiple of items to make in one poll if they seldom wait.
 const TOGETHER: f64 = 5.0;
 
@@ -183,7 +188,15 @@ impl Morsel {
         spawner: &dyn Spawner,
     ) -> Morsel {
         let (id, items) = (credit.id(), chunk.len);
-        let (put, slot) = thread::<AnyChunk>(LIMITS);
+        let limits = Limits {
+            items: if shared.chain.output().is_unknown() {
+                LIMITS.items
+            } else {
+                SMALL_ITEMS
+            },
+            ..LIMITS
+        };
+        let (put, slot) = thread::<AnyChunk>(limits);
         let fate = Arc::new(Fate::default());
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),
@@ -257,6 +270,7 @@ impl MorselJob {
             ringer,
             edge: chain.output().clone(),
             joined: None,
+            small: Some(SMALL_BYTES),
         };
         let mut output = None;
         let input = chunk.bytes;
@@ -485,6 +499,8 @@ struct Outlet {
     ringer: Ringer,
     edge: Arc<dyn Edge>,
     joined: Option<AnyChunk>,
+    /// Bytes that may still be handed on while the items count as small; none once they do not.
+    small: Option<usize>,
 }
 
 impl Outlet {
@@ -508,6 +524,12 @@ impl Outlet {
                 items: chunk.len,
                 bytes: chunk.bytes,
             };
+            if let Some(left) = self.small {
+                self.small = left.checked_sub(weight.bytes);
+                if self.small.is_none() {
+                    self.put.set_limits(LIMITS);
+                }
+            }
             self.put.put(chunk, weight);
         }
     }

@@ -18,6 +18,18 @@ use datapipes::{Error, ErrorKind, Result};
 use super::guard::{arrow_error, guarded};
 use super::no_column;
 
+/// Magic at the beginning and the end of a file.
+pub(super) const MAGIC: &[u8] = b"ARROW1";
+
+/// Returns true for the beginning of a file with an index, or of Feather version 1.
+pub(super) fn is_file(first: &[u8]) -> bool {
+    first.starts_with(MAGIC) || first.starts_with(b"FEA1")
+}
+
+pub(super) fn corrupt(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}
+
 /// A message: its head, its body, and the position of the next message.
 pub(super) struct Message<'a> {
     pub head: arrow_ipc::Message<'a>,

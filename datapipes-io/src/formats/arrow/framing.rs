@@ -8,8 +8,7 @@ use arrow_ipc::MessageHeader;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-use super::decode::{Decoder, Found, Message, find, find_in};
-use super::ipc::{corrupt, is_file};
+use super::decode::{Decoder, Found, Message, corrupt, find, find_in, is_file};
 use super::rows;
 use crate::formats::compression::Expansion;
 use crate::formats::framing::{Frame, Framing, Part, Place, records};

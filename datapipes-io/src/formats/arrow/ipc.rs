@@ -8,7 +8,7 @@ use arrow_ipc::{Block, root_as_footer};
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
-use super::decode::{Decoder, Found, Message, aligned, find};
+use super::decode::{Decoder, Found, MAGIC, Message, aligned, corrupt, find, is_file};
 use super::framing::{Batches, RowsOf};
 use super::{rows, weight, wrong_columns};
 use crate::File;
@@ -232,23 +232,12 @@ impl Format for ArrowRows {
     }
 }
 
-/// Magic at the beginning and the end of a file.
-const MAGIC: &[u8] = b"ARROW1";
 /// Size of the end of a file: the length of the footer, and the magic.
 const TAIL: usize = 10;
-
-/// Returns true for the beginning of a file with an index, or of Feather version 1.
-pub(super) fn is_file(first: &[u8]) -> bool {
-    first.starts_with(MAGIC) || first.starts_with(b"FEA1")
-}
 
 /// Recognizes compression by the first bytes alone.
 fn packing(data: &[u8], _: &str) -> Result<Option<Packing>> {
     Ok(Codec::of_magic(data).map(Codec::packing))
-}
-
-pub(super) fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
 }
 
 fn read_file(

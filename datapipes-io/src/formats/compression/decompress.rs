@@ -2,7 +2,8 @@
 
 use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result};
 
-use super::reader::{self, Packing};
+use super::codecs::whole;
+use super::reader::Packing;
 use super::{Codec, Expansion};
 use crate::File;
 
@@ -90,7 +91,7 @@ fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
     let name = Codec::of_name(&file.name).map_or(file.name, |(_, name)| name.into());
     Ok(File {
         name,
-        data: reader::whole(codec, file.data, expansion, cx)?,
+        data: whole(codec, file.data, expansion, cx)?,
     })
 }
 

@@ -3,7 +3,9 @@
 
 #[cfg(feature = "bzip2")]
 mod bzip2;
+mod codecs;
 mod decompress;
+mod gunzip;
 mod gzip;
 mod input;
 #[cfg(feature = "lz4")]
@@ -19,15 +21,16 @@ use std::{fmt, io};
 use bytes::Bytes;
 use datapipes::{Context, Result};
 
+pub(in crate::formats) use codecs::reader;
 pub use decompress::Decompress;
 pub(in crate::formats) use decompress::packing_of;
-pub use gzip::Gunzip;
+pub use gunzip::Gunzip;
 pub(in crate::formats) use gzip::is_gzip;
 #[cfg(feature = "tfrecord")]
 pub(in crate::formats) use input::Input;
 #[cfg(feature = "tfrecord")]
 pub(in crate::formats) use reader::fault;
-pub(in crate::formats) use reader::{Inflating, Packing, reader, unpack, unpacker};
+pub(in crate::formats) use reader::{Inflating, Packing, unpack, unpacker};
 
 /// A compression format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -256,7 +259,7 @@ pub(in crate::formats) fn content(
 ) -> Result<Bytes> {
     match Codec::of_magic(&data) {
         None => Ok(data),
-        Some(codec) => reader::whole(codec, data, expansion, cx),
+        Some(codec) => codecs::whole(codec, data, expansion, cx),
     }
 }
 

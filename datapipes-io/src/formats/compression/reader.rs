@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
+use super::Expansion;
 use super::input::{Feeder, Input};
-use super::{Codec, Expansion, gzip};
 
 /// A compression as a name and a decoder, which runs inside the checks that all codecs share, with
 /// a window of at most the given size. The decoder may not be read again after an error.
@@ -14,20 +14,6 @@ use super::{Codec, Expansion, gzip};
 pub(in crate::formats) struct Packing {
     pub(in crate::formats) name: &'static str,
     pub(in crate::formats) decoder: Decoder,
-}
-
-/// Returns a reader of a compressed file, which yields the whole content, or an error after a part
-/// of it.
-///
-/// Holds the codec's window, and nothing else of the content. Its errors wrap errors of this
-/// library; see [`unpack`].
-pub(in crate::formats) fn reader(
-    codec: Codec,
-    data: Bytes,
-    expansion: Expansion,
-    cx: &Context,
-) -> Box<dyn Read + Send> {
-    unpacker(codec.packing(), data, expansion, cx)
 }
 
 /// Returns a reader for any packing.
@@ -38,36 +24,6 @@ pub(in crate::formats) fn unpacker(
     cx: &Context,
 ) -> Box<dyn Read + Send> {
     Box::new(Bounded::whole(packing, data, expansion, cx))
-}
-
-/// Returns the whole content of a compressed file.
-pub(super) fn whole(
-    codec: Codec,
-    data: Bytes,
-    expansion: Expansion,
-    cx: &Context,
-) -> Result<Bytes> {
-    let most = expansion
-        .most(data.len() as u64)
-        .min(cx.max_inflated().unwrap_or(u64::MAX));
-    let mut out = Vec::new();
-    if codec == Codec::Gzip {
-        let likely = usize::try_from(gzip::likely_len(&data).min(most)).unwrap_or(usize::MAX);
-        // The trailer may be wrong: if there is no memory for its size, less may suffice.
-        let _ = out.try_reserve_exact(likely);
-    }
-    match Bounded::whole(codec.packing(), data, expansion, cx).read_to_end(&mut out) {
-        Ok(_) => Ok(out.into()),
-        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(no_memory(out.len())),
-        Err(error) => Err(unpack(error, ErrorKind::Corrupt, "compressed data")),
-    }
-}
-
-fn no_memory(reached: usize) -> Error {
-    Error::new(
-        ErrorKind::Limit,
-        format!("no memory for more than {reached} inflated bytes"),
-    )
 }
 
 /// Returns the wrapped error of this library, or any other error as `kind`.
@@ -126,46 +82,7 @@ impl Bounded {
 }
 
 /// Function that makes a decoder of an input, with a window of at most the given size.
-type Decoder = fn(Input, u64) -> Box<dyn Read + Send>;
-
-impl Codec {
-    pub(in crate::formats) fn packing(self) -> Packing {
-        let (name, decoder): (_, Decoder) = match self {
-            Codec::Gzip => ("gzip", |input, _| Box::new(gzip::Members::new(input))),
-            #[cfg(feature = "zstd")]
-            Codec::Zstd => ("zstd", |input, window| {
-                Box::new(super::zstd::Frames::new(input, window))
-            }),
-            #[cfg(not(feature = "zstd"))]
-            Codec::Zstd => ("zstd", |_, _| missing("zstd")),
-            #[cfg(feature = "lz4")]
-            Codec::Lz4 => ("lz4", |input, _| Box::new(super::lz4::Frames::new(input))),
-            #[cfg(not(feature = "lz4"))]
-            Codec::Lz4 => ("lz4", |_, _| missing("lz4")),
-            #[cfg(feature = "bzip2")]
-            Codec::Bzip2 => ("bzip2", |input, _| {
-                Box::new(super::bzip2::Streams::new(input))
-            }),
-            #[cfg(not(feature = "bzip2"))]
-            Codec::Bzip2 => ("bzip2", |_, _| missing("bzip2")),
-            #[cfg(feature = "xz")]
-            Codec::Xz => ("xz", |input, window| {
-                Box::new(super::xz::Streams::new(input, window))
-            }),
-            #[cfg(not(feature = "xz"))]
-            Codec::Xz => ("xz", |_, _| missing("xz")),
-        };
-        Packing { name, decoder }
-    }
-}
-
-#[allow(dead_code, reason = "with all features there is no codec left")]
-fn missing(name: &str) -> Box<dyn Read + Send> {
-    failure(
-        ErrorKind::Unsupported,
-        format!("{name} data, for which the feature `{name}` is not on"),
-    )
-}
+pub(super) type Decoder = fn(Input, u64) -> Box<dyn Read + Send>;
 
 /// A compressed file that is decompressed as it arrives.
 pub(in crate::formats) struct Inflating {
@@ -237,7 +154,8 @@ pub(in crate::formats) fn fault(kind: ErrorKind, what: impl Into<String>) -> io:
     io::Error::other(Error::new(kind, what))
 }
 
-fn failure(kind: ErrorKind, what: String) -> Box<dyn Read + Send> {
+/// Makes a reader of nothing but this error.
+pub(super) fn failure(kind: ErrorKind, what: String) -> Box<dyn Read + Send> {
     struct Failure(Option<io::Error>);
 
     impl Read for Failure {

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{
-    Arity, Context, Error, ErrorKind, Graph, Hints, Item, Items, Origin, Pipe, Result, Tensor,
-};
+use datapipes::{Context, Error, ErrorKind, Graph, Origin, Result, Tensor};
 use datapipes_image::{ImageFormat, decode};
 use datapipes_io::formats::{
     Array, ArrowIpc, ArrowRows, Codec, Csv, Entries, Entry, Example, Feature, Format, Idx,
@@ -14,51 +12,12 @@ use datapipes_io::formats::{
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{File, FileRef, Untar};
-use futures::StreamExt;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::files::Found;
 use super::kind::{As, Kind};
-
-/// The printed form of an item, and its other outputs.
-#[derive(Clone)]
-pub struct Shown {
-    pub json: Value,
-    pub array: Option<Dumped>,
-    pub sample: Option<Sample>,
-}
-
-/// An array or a picture as an `.npy` file.
-#[derive(Clone)]
-pub struct Dumped {
-    pub name: String,
-    pub npy: Vec<u8>,
-}
-
-impl From<Value> for Shown {
-    fn from(json: Value) -> Shown {
-        Shown {
-            json,
-            array: None,
-            sample: None,
-        }
-    }
-}
-
-impl Shown {
-    pub fn sample(sample: Sample) -> Shown {
-        let fields = sample
-            .fields()
-            .map(|(field, data)| (field.to_owned(), size_and_hash(data)));
-        let fields: serde_json::Map<_, _> = fields.collect();
-        Shown {
-            json: json!({ "key": sample.key(), "fields": fields }),
-            array: None,
-            sample: Some(sample),
-        }
-    }
-}
+use super::sets;
+use super::shown::{Dumped, Shown, dtype, sha256, show, size_and_hash};
 
 /// Returns the graph of the files in the requested view; with arrays and pictures as files, if they
 /// are to be dumped.
@@ -83,8 +42,8 @@ pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
                 Graph::concat(graphs)
             })
         }
-        Found::Mds(store) => super::sets::mds(store, seen_as),
-        Found::Lmdb(path) => super::sets::lmdb(&path, seen_as),
+        Found::Mds(store) => sets::mds(store, seen_as),
+        Found::Lmdb(path) => sets::lmdb(&path, seen_as),
     }
 }
 
@@ -255,17 +214,6 @@ fn text_or_hash(data: &Bytes) -> Value {
     text.map_or_else(|| size_and_hash(data), Value::from)
 }
 
-pub fn size_and_hash(data: &[u8]) -> Value {
-    json!({ "size": data.len(), "sha256": sha256(data) })
-}
-
-pub fn sha256(data: &[u8]) -> String {
-    Sha256::digest(data)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
 fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
     show(arrays, move |origin, array: Array| {
         let name = array_name(origin);
@@ -319,14 +267,6 @@ fn show_tensors<T: Send + 'static>(
             sample: None,
         })
     })
-}
-
-/// Returns NumPy's name of the type.
-pub fn dtype(tensor: &Tensor) -> String {
-    Array::from_tensor(tensor).map_or_else(
-        |_| format!("{:?}", tensor.dtype()).to_lowercase(),
-        |array| array.dtype().name().to_owned(),
-    )
 }
 
 /// Returns the member's name; for a file that is one array, the file's name without its ending.
@@ -391,50 +331,5 @@ impl Format for Arrays {
             Kind::Npz => Npz::new().open(file, cx),
             _ => Ok(Box::new(std::iter::empty())),
         }
-    }
-}
-
-/// Turns errors into items, so that they keep their places.
-pub fn with_errors<T: Send + 'static>(items: Items<T>) -> Items<Result<T>> {
-    let mut number = 0;
-    Items::from_stream(items.map(move |item| {
-        number += 1;
-        Ok(match item {
-            Ok(item) => item.map(Ok),
-            Err(error) => Item::new(Err(error), Origin::root(0, number)),
-        })
-    }))
-}
-
-/// Formats each item for printing; the workers compute the hashes.
-pub fn show<T, F>(graph: Graph<T>, shown: F) -> Graph<Shown>
-where
-    T: Send + 'static,
-    F: Fn(&Origin, T) -> Result<Shown> + Send + Sync + 'static,
-{
-    graph.pipe(Show(Arc::new(shown)))
-}
-
-struct Show<F>(Arc<F>);
-
-impl<T, F> Pipe<T> for Show<F>
-where
-    T: Send + 'static,
-    F: Fn(&Origin, T) -> Result<Shown> + Send + Sync + 'static,
-{
-    type Out = Shown;
-
-    fn apply(&self, input: Items<T>, cx: &Context) -> Items<Shown> {
-        let shown = self.0.clone();
-        input.each(cx, move |item| {
-            let origin = item.origin().clone();
-            Some(item.try_map(|value| shown(&origin, value)))
-        })
-    }
-    fn name(&self) -> String {
-        "show".to_owned()
-    }
-    fn hints(&self) -> Hints {
-        Hints::shardable().arity(Arity::One)
     }
 }

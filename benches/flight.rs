@@ -1,0 +1,126 @@
+//! The number of requests in flight that the library finds by itself, beside the best fixed number.
+//!
+//! `cargo bench --features http --bench flight [-- --json] [CASE...]`. A case is a size and a link, such
+//! as `115kB,rtt=20`; without one all run, about ten minutes. For each, a pass over all objects is
+//! timed with every number of a grid and with none given, in turn, each time by a new loader over
+//! new connections (`first epoch`), and by a loader that has read them once (`second epoch`). Prints
+//! the rate found beside the best of the grid. The server runs in a process of its own on the
+//! same cores, and models the link (`examples/support/link.rs`).
+
+#[path = "../examples/support/link.rs"]
+mod link;
+mod support;
+
+use std::time::Instant;
+
+use datapipes::{BoxError, DataLoader};
+use datapipes_io::prelude::*;
+use datapipes_io::stores;
+use link::Link;
+use support::{Lines, median};
+
+/// Sizes of objects, with the number of them in a pass.
+const SIZES: [(&str, usize, usize); 3] = [
+    ("4kB", 4_000, 6_000),
+    ("115kB", 115_000, 2_000),
+    ("4MB", 4_000_000, 120),
+];
+
+/// Links, each with the numbers in flight to try.
+const LINKS: [(&str, &[usize]); 8] = [
+    ("rtt=0", &[2, 4, 8, 16, 32, 64]),
+    ("rtt=1", &[4, 8, 16, 32, 64, 128]),
+    ("rtt=20", &[32, 64, 128, 256, 512]),
+    ("rtt=150", &[128, 256, 512, 1024]),
+    ("rtt=0,cap=100", &[2, 8, 32, 128]),
+    ("rtt=20,cap=100", &[8, 32, 128, 512]),
+    ("rtt=150,cap=100", &[64, 128, 256, 512]),
+    ("rtt=20,slow=25", &[64, 128, 256, 512, 1024]),
+];
+
+/// Passes with each number. The passes of all numbers are made in turn.
+const ROUNDS: usize = 3;
+/// Share of the best fixed number's rate to reach.
+const GOAL: f64 = 0.9;
+/// Bytes that all objects of a pass over a capped link may have: 5 s of it.
+const CAPPED: usize = 200_000_000;
+
+fn main() -> Result<(), BoxError> {
+    link::serve_if_asked();
+    let cases: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
+    let lines = Lines::new("size and link", "objects/s");
+    for (name, size, objects) in SIZES {
+        let link = Link::noise(objects, size)?;
+        let mut run = 0;
+        for (profile, grid) in LINKS {
+            let case = format!("{name},{profile}");
+            if !cases.is_empty() && !cases.contains(&case) {
+                continue;
+            }
+            let objects = match profile.contains("cap") {
+                true => objects.min(CAPPED / size),
+                false => objects,
+            };
+            let settings: Vec<Option<usize>> =
+                grid.iter().copied().map(Some).chain([None]).collect();
+            // By epoch and setting: the rate of each round.
+            let mut rates = [(); 2].map(|()| vec![Vec::new(); settings.len()]);
+            for _ in 0..ROUNDS {
+                for (place, &in_flight) in settings.iter().enumerate() {
+                    // A link that no other pass has used.
+                    run += 1;
+                    let url = link.url(&format!("{profile},run={run}"));
+                    for (epoch, seconds) in
+                        passes(&url, objects, in_flight)?.into_iter().enumerate()
+                    {
+                        rates[epoch][place].push(objects as f64 / seconds);
+                    }
+                }
+            }
+            for (epoch, mut rates) in ["first epoch", "second epoch"].iter().zip(rates) {
+                let found = rates.pop().expect("the last has no number given");
+                let best = grid
+                    .iter()
+                    .zip(rates)
+                    .map(|(number, rates)| (median(rates), number));
+                let (best, number) = best
+                    .max_by(|a, b| a.0.total_cmp(&b.0))
+                    .expect("a grid has numbers");
+                let found = median(found);
+                let beside = format!("{number} in flight");
+                lines.print(
+                    &format!("{case}, {epoch}"),
+                    found,
+                    (&beside, best),
+                    found / best,
+                    GOAL,
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads the first objects of a link twice, and returns the seconds of each epoch.
+fn passes(url: &str, objects: usize, in_flight: Option<usize>) -> Result<[f64; 2], BoxError> {
+    let keys = (0..objects).map(|n| format!("{n:06}.jpg"));
+    let graph = stores::open(url)?.files(keys).load_files().batch(64);
+    let mut builder = DataLoader::builder(graph).workers(2);
+    if let Some(in_flight) = in_flight {
+        builder = builder.concurrency(in_flight);
+    }
+    let loader = builder.build()?;
+    let mut seconds = [0.0; 2];
+    for (epoch, seconds) in seconds.iter_mut().enumerate() {
+        let (begun, mut read) = (Instant::now(), 0);
+        for batch in loader.epoch(epoch as u64).blocking() {
+            read += batch?.len();
+        }
+        assert_eq!(read, objects, "every object once");
+        *seconds = begun.elapsed().as_secs_f64();
+    }
+    Ok(seconds)
+}
