@@ -4,6 +4,8 @@ mod agreed;
 mod ahead;
 mod autosave;
 mod batches;
+mod bisect;
+mod blame;
 mod builder;
 mod checkpoint;
 mod epoch;
@@ -28,12 +30,14 @@ pub use crate::run::{SkipStats, Skipped};
 pub use crate::settings::Order;
 pub use agreed::Agreed;
 pub use autosave::Every;
+pub use bisect::{Bisection, Cause};
+pub use blame::{Blame, BlamedBatch};
 pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
 pub use headroom::{Headroom, PartPace};
 pub use policy::OnError;
-pub use replay::{Replay, Step};
+pub use replay::{Replay, Step, labelled};
 pub use stats::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };

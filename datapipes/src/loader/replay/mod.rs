@@ -15,6 +15,7 @@ use crate::error::escape;
 use crate::graph::Look;
 use crate::run::{Carried, NodeResult, Replayer, Way};
 use crate::{Error, ErrorKind, Item, Origin, Result};
+pub use shown::labelled;
 use shown::{SHOWN, shown};
 
 /// The path of one sample through the graph, returned by [`DataLoader::replay`]. As text it is a
@@ -192,6 +193,11 @@ impl Replay {
     /// Returns the first step at which something failed.
     pub fn failed(&self) -> Option<&Step> {
         self.steps.iter().find(|step| !step.errors.is_empty())
+    }
+
+    /// Drops the final output.
+    pub(super) fn forget_items(&mut self) {
+        self.made = Vec::new();
     }
 
     /// Returns the final output: the items of the graph, or the input of the node that looks at the
