@@ -1,11 +1,12 @@
 //! Writes which files a data set has, and compares it with that later.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use datapipes::BoxError;
-use datapipes_io::stores::{self, Lock};
+use datapipes_io::stores::{self, Lock, Store, StoreExt};
 
 use crate::args::{Args, refuse};
 
@@ -21,6 +22,26 @@ commands with --locked LOCK, refuse files that are missing, new or changed since
                      copied counts as changed
   --check            writes nothing; prints the differences from LOCK, and exits with 1 if there are
                      any. Files are read if LOCK has their hashes";
+
+/// Opens the store that a URL or path names; with a lock, as it was when it was locked.
+///
+/// # Errors
+/// The errors of [`stores::open`].
+pub fn open(place: &str, lock: Option<&Lock>) -> datapipes::Result<Arc<dyn Store>> {
+    let store = stores::open(place)?;
+    Ok(match lock {
+        Some(lock) => Arc::new(store.locked(lock)),
+        None => store,
+    })
+}
+
+/// Returns the lock that `--locked` names, if it was given.
+///
+/// # Errors
+/// The errors of [`Lock::load`].
+pub fn locked(args: &Args) -> datapipes::Result<Option<Lock>> {
+    args.get::<PathBuf>("locked").map(Lock::load).transpose()
+}
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
@@ -46,12 +67,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn write(
-    place: &str,
-    path: &PathBuf,
-    pattern: Option<String>,
-    hash: bool,
-) -> Result<bool, BoxError> {
+fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Result<bool, BoxError> {
     let pattern = pattern.unwrap_or_else(|| "**".to_owned());
     let lock = Lock::of(stores::open(place)?, &pattern, hash)?;
     lock.save(path)?;
@@ -60,7 +76,7 @@ fn write(
 }
 
 /// Prints the differences; returns true if there are none.
-fn check(place: &str, path: &PathBuf) -> Result<bool, BoxError> {
+fn check(place: &str, path: &Path) -> Result<bool, BoxError> {
     let lock = Lock::load(path)?;
     let hash = lock.files().iter().any(|file| file.blake3.is_some());
     let now = Lock::of(stores::open(place)?, lock.pattern(), hash)?;

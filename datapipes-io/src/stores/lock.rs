@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapipes::{DataLoader, Error, ErrorKind, Graph, Result};
+use datapipes::{Error, ErrorKind, Graph, Result};
+use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,8 @@ use crate::replace::replace;
 
 const FORMAT: &str = "datapipes lock";
 const VERSION: u64 = 1;
+/// Number of files that are asked for, or read, at once.
+const IN_FLIGHT: usize = 32;
 /// Number of files that a message names.
 const NAMED: usize = 5;
 
@@ -72,30 +75,26 @@ impl Lock {
     /// # Errors
     /// `Config` for an invalid pattern, `NotFound` if nothing matches; the errors of the store.
     pub fn of(store: impl Store, pattern: &str, hash: bool) -> Result<Lock> {
-        let store: Arc<dyn Store> = Arc::new(store);
-        let (lister, parsed) = (store.clone(), parse(pattern)?);
-        let list = move |()| {
-            let (listed, pattern) = (lister.list(&parsed.prefix()), parsed.clone());
+        let (store, pattern_text) = (Arc::new(store), pattern.to_owned());
+        let (from, pattern) = (store.clone(), parse(pattern)?);
+        let listed = Graph::from_vec(vec![()]).map_async(move |()| {
+            let (store, pattern) = (from.clone(), pattern.clone());
             async move {
                 let is_in = |meta: &Meta| pattern.accepts(Path::new(&meta.key));
-                let listed = listed.try_filter(|meta| std::future::ready(is_in(meta)));
-                listed.try_collect::<Vec<Meta>>().await
+                let listed = store.list(&pattern.prefix());
+                let matching = listed.try_filter(|meta| ready(is_in(meta)));
+                let completed = matching.map_ok(|meta| complete(&*store, meta, hash));
+                let files = completed.try_buffered(IN_FLIGHT);
+                files.try_collect::<Vec<LockedFile>>().await
             }
-        };
-        let reader = store.clone();
-        let complete = move |meta| complete(reader.clone(), meta, hash);
-        let graph = Graph::from_vec(vec![()]).map_async(list).named("list");
-        let graph = graph.flat_map(|metas: Vec<Meta>| metas);
-        let graph = graph.map_async(complete).named("lock");
-        let loader = DataLoader::builder(graph).build();
-        let loader = loader.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))?;
-        let files: Vec<LockedFile> = loader.epoch(0).blocking().collect::<Result<_>>()?;
+        });
+        let files = listed.named("lock").collect()?.remove(0);
         if files.is_empty() {
-            let message = format!("no object matches {pattern:?} under {}", store.url());
+            let message = format!("no object matches {pattern_text:?} under {}", store.url());
             return Err(Error::new(ErrorKind::NotFound, message));
         }
         Ok(Lock {
-            pattern: pattern.to_owned(),
+            pattern: pattern_text,
             files: files.into(),
         })
     }
@@ -301,7 +300,7 @@ pub(super) fn parse(pattern: &str) -> Result<Arc<Pattern>> {
 }
 
 /// Adds what a listing does not tell about a file.
-async fn complete(store: Arc<dyn Store>, mut meta: Meta, hash: bool) -> Result<LockedFile> {
+async fn complete(store: &dyn Store, mut meta: Meta, hash: bool) -> Result<LockedFile> {
     let mut blake3 = None;
     if hash {
         let object = store.get(&meta.key, Get::default()).await?;

@@ -37,7 +37,7 @@ pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
 pub use headroom::{Headroom, PartPace};
 pub use policy::OnError;
-pub use replay::{Replay, Step, labelled};
+pub use replay::{Replay, Step};
 pub use stats::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };

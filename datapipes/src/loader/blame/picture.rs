@@ -2,8 +2,7 @@
 
 use std::any::Any;
 
-use crate::loader::replay::labelled;
-use crate::{DType, Tensor};
+use crate::{DType, Tensor, labelled};
 
 /// Largest number of pixels of a picture; a larger tensor is not drawn.
 const MOST_PIXELS: usize = 1 << 26;

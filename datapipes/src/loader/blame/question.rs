@@ -81,7 +81,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Does the same, and draws more types: `picture` converts the output of a node to a tensor that
     /// can be drawn, if it is a picture. For pictures of `datapipes-image` this is
     /// `datapipes_image::picture`; for types of your own it may use
-    /// [`labelled`](crate::loader::labelled).
+    /// [`labelled`](crate::labelled).
     ///
     /// # Errors
     /// Fails as [`answer_blame`](DataLoader::answer_blame) does.

@@ -15,7 +15,6 @@ use crate::error::escape;
 use crate::graph::Look;
 use crate::run::{Carried, NodeResult, Replayer, Way};
 use crate::{Error, ErrorKind, Item, Origin, Result};
-pub use shown::labelled;
 use shown::{SHOWN, shown};
 
 /// The path of one sample through the graph, returned by [`DataLoader::replay`]. As text it is a

@@ -3,42 +3,13 @@
 use std::any::Any;
 
 use crate::error::escape;
+use crate::item::pair;
 use crate::{DType, Tensor};
 
 /// Number of values that are described.
 pub(super) const SHOWN: usize = 4;
 /// Length at which a text is cut.
 const LONG: usize = 60;
-
-/// Returns a value of type `A`, if a node made one alone or with a label: `A` or `(A, label)`, where
-/// the label is a number, a `bool` or a `String`. For values whose type is known only at run time, as
-/// in [`replay_with`](crate::DataLoader::replay_with).
-///
-/// ```
-/// use datapipes::loader::labelled;
-///
-/// assert_eq!(labelled::<f32>(&0.5_f32), Some(&0.5));
-/// assert_eq!(labelled::<f32>(&(0.5_f32, 3_u64)), Some(&0.5));
-/// assert_eq!(labelled::<f32>(&0.5_f64), None);
-/// ```
-pub fn labelled<A: Any>(value: &dyn Any) -> Option<&A> {
-    value
-        .downcast_ref()
-        .or_else(|| pair(value).map(|(first, _)| first))
-}
-
-/// Returns the fields of a pair of a value and a label.
-fn pair<A: Any>(value: &dyn Any) -> Option<(&A, &dyn Any)> {
-    macro_rules! with {
-        ($($label:ty)*) => {
-            $(if let Some((first, label)) = value.downcast_ref::<(A, $label)>() {
-                return Some((first, label));
-            })*
-        };
-    }
-    with!(u8 u16 u32 u64 usize i8 i16 i32 i64 f32 f64 bool String);
-    None
-}
 
 /// Describes a value in words, if it is of a known type.
 pub(super) fn shown(value: &dyn Any) -> Option<String> {
