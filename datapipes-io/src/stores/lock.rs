@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_name_the_files_and_their_places() {
+    fn row_136_differences_name_the_files_and_their_places() {
         let then = store();
         let lock = Lock::of(then.clone(), "**", true).unwrap();
         let differences = || lock.differences(Lock::of(then.clone(), "**", true).unwrap().files());

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_new_or_changed_is_refused_by_name_before_the_first_file() {
+    fn row_136_what_is_missing_new_or_changed_is_refused_by_name_before_the_first_file() {
         let lock = Lock::of(store(), "**/*.txt", false).unwrap();
         let text = refused(&lock, |store| store.remove("train/3.txt"));
         assert!(text.ends_with("train/3.txt (file 3) is missing"), "{text}");

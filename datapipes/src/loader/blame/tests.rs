@@ -152,7 +152,7 @@ fn steps_before_a_checkpoint_of_other_ranks_are_refused_and_later_ones_are_not()
 }
 
 #[test]
-fn a_file_that_has_gone_since_is_an_error_of_its_step_or_is_listed_as_skipped() {
+fn row_136_a_file_that_has_gone_since_is_an_error_of_its_step_or_is_listed_as_skipped() {
     let gone = Arc::<AtomicBool>::default();
     let graph = |gone: Arc<AtomicBool>| {
         let read = move |n| match n == 17 && gone.load(Ordering::Relaxed) {
@@ -236,7 +236,7 @@ fn pictures_are_written_for_each_node_that_makes_some() {
 }
 
 #[test]
-fn a_question_that_cannot_be_read_is_an_error_with_its_path() {
+fn row_120_a_question_that_cannot_be_read_is_an_error_with_its_path() {
     let folder = Folder::new("question");
     let loader = loader(numbers());
     let state = folder.0.join("cut.state");

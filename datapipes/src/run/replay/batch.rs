@@ -80,7 +80,18 @@ impl Sample {
             round: innermost,
             ..
         } = replayer.pass(&mut show)?;
-        if let Some(error) = failed {
+        let is_it = |look: &Look<'_>| matches!(look, Look::Item(origin, _) if origin == sample);
+        let made = ends.into_iter().find_map(|Carried { chunk, edge, .. }| {
+            let place = edge.look(&chunk).iter().position(is_it)?;
+            let chunk = edge.pick(chunk, &[place..place + 1]);
+            Some(Carried {
+                chunk,
+                edge,
+                position: None,
+            })
+        });
+        // Siblings that come along may fail, too.
+        if let (None, Some(error)) = (&made, failed) {
             return Err(error);
         }
         let stop = match &stops[..] {
@@ -99,25 +110,15 @@ impl Sample {
         if leaf != sample || stop.why != WHOLE || !is_pipe {
             return Err(unsupported(node, stop.why));
         }
-        for Carried { chunk, edge, .. } in ends {
-            let looks = edge.look(&chunk);
-            let is_it = |look: &Look<'_>| matches!(look, Look::Item(origin, _) if origin == sample);
-            if let Some(place) = looks.iter().position(is_it) {
-                let chunk = edge.pick(chunk, &[place..place + 1]);
-                let made = Carried {
-                    chunk,
-                    edge,
-                    position: None,
-                };
-                return Ok(Sample {
-                    stop,
-                    innermost,
-                    made,
-                });
-            }
-        }
-        let message = format!("no item {sample} comes to `{}`", node.name);
-        Err(Error::new(ErrorKind::NotFound, message))
+        let Some(made) = made else {
+            let message = format!("no item {sample} comes to `{}`", node.name);
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        Ok(Sample {
+            stop,
+            innermost,
+            made,
+        })
     }
 }
 
