@@ -80,7 +80,7 @@ proptest! {
         same_draws(&spec, &run)?;
     }
 
-    /// Where a batch can be made again in parts, it is made as it was, and the bad sample is found.
+    /// A batch that can be made again in parts is made as it was, and its bad sample is found.
     #[test]
     fn a_bad_sample_is_found_in_the_batches_of_any_graph(
         spec in spec(), run in strict_run(), size in 1usize..9, place in 0usize..9,

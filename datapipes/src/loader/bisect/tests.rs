@@ -229,6 +229,16 @@ fn a_graph_whose_batches_cannot_be_made_in_parts_says_which_node_prevents_it() {
         text.starts_with("filter: ") && text.contains("0 items"),
         "{text}"
     );
+    let [once, again] = range().fork();
+    let copied = Graph::mux([once, again.map(|n| n + 100)]).batch(4);
+    assert!(refused(&loader(copied)).contains("a fork copies them"));
+    let copies = range().through(|input: crate::Items<u64>| {
+        use futures::StreamExt;
+        let copies = |item: crate::Item<u64>| [item.child(0, *item), item.child(1, *item)];
+        input.flat_map(move |item| futures::stream::iter(copies(item.unwrap()).map(Ok)))
+    });
+    let text = refused(&loader(copies.batch(4)));
+    assert!(text.contains("at the stream as a whole"), "{text}");
     let by_index = Indexed::range(12).batch(4).fetch();
     assert!(refused(&loader(by_index)).contains("no node makes a batch"));
 }

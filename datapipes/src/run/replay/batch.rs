@@ -81,15 +81,23 @@ impl Sample {
             ..
         } = replayer.pass(&mut show)?;
         let is_it = |look: &Look<'_>| matches!(look, Look::Item(origin, _) if origin == sample);
-        let made = ends.into_iter().find_map(|Carried { chunk, edge, .. }| {
-            let place = edge.look(&chunk).iter().position(is_it)?;
-            let chunk = edge.pick(chunk, &[place..place + 1]);
-            Some(Carried {
-                chunk,
-                edge,
-                position: None,
-            })
-        });
+        let mut made = None;
+        for Carried { chunk, edge, .. } in ends {
+            let looks = edge.look(&chunk);
+            let places: Vec<usize> = (0..looks.len()).filter(|&at| is_it(&looks[at])).collect();
+            if places.len() + usize::from(made.is_some()) > 1 {
+                let message = format!("several items are {sample}, since a fork copies them");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            if let &[place] = &places[..] {
+                let chunk = edge.pick(chunk, &[place..place + 1]);
+                made = Some(Carried {
+                    chunk,
+                    edge,
+                    position: None,
+                });
+            }
+        }
         // Siblings that come along may fail, too.
         if let (None, Some(error)) = (&made, failed) {
             return Err(error);
@@ -110,15 +118,15 @@ impl Sample {
         if leaf != sample || stop.why != WHOLE || !is_pipe {
             return Err(unsupported(node, stop.why));
         }
-        let Some(made) = made else {
-            let message = format!("no item {sample} comes to `{}`", node.name);
-            return Err(Error::new(ErrorKind::NotFound, message));
-        };
-        Ok(Sample {
-            stop,
-            innermost,
-            made,
-        })
+        match made {
+            Some(made) => Ok(Sample {
+                stop,
+                innermost,
+                made,
+            }),
+            // The node made the sample of what came to it.
+            None => Err(unsupported(node, stop.why)),
+        }
     }
 }
 
