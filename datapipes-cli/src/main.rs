@@ -1,7 +1,10 @@
-//! The program `datapipes`: looks into data sets, and makes token stores of texts.
+//! The program `datapipes`: looks into data sets and past batches, locks data sets, and makes token
+//! stores of texts.
 
 mod args;
+mod blame;
 mod inspect;
+mod lock;
 mod tokenize;
 
 use std::process::ExitCode;
@@ -9,7 +12,9 @@ use std::process::ExitCode;
 const USAGE: &str = "datapipes COMMAND …
 
 Commands:
+  blame     prints which samples made the batches of past steps, computed by your program
   inspect   prints the content of files: members, samples, records, arrays, rows, pictures
+  lock      writes which files a data set has, or checks that they are the same
   tokenize  makes a token store of a corpus of texts
 
 `datapipes COMMAND --help` lists the options of a command. Exit status: 0 success, 1 failure, 2 wrong usage.";
@@ -20,7 +25,9 @@ fn main() -> ExitCode {
         args::refuse("a command is missing", USAGE)
     };
     match &*command.to_string_lossy() {
+        "blame" => blame::main(given),
         "inspect" => inspect::main(given),
+        "lock" => lock::main(given),
         "tokenize" => tokenize::main(given),
         "-h" | "--help" => {
             println!("{USAGE}");
@@ -31,7 +38,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         other => args::refuse(
-            &format!("there is no command {other}; there are inspect and tokenize"),
+            &format!("there is no command {other}; there are blame, inspect, lock and tokenize"),
             USAGE,
         ),
     }

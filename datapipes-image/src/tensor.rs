@@ -1,6 +1,8 @@
 //! Conversion of images to tensors.
 
-use datapipes::{Element, Error, ErrorKind, Result, Tensor};
+use std::any::Any;
+
+use datapipes::{Element, Error, ErrorKind, Result, Tensor, labelled};
 
 use crate::layout::{Number, RowWriter};
 use crate::{Image, Layout};
@@ -99,6 +101,28 @@ pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
 /// ```
 pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     tensor_of::<u8>(image, &Normalize::UNIT)
+}
+
+/// Returns the pixels of an [`Image`], alone or with a label, as `[height, width, channels]`; `None`
+/// for any other value. For values whose type is known only at run time:
+/// [`answer_blame_with`](datapipes::DataLoader::answer_blame_with) draws images by this function.
+///
+/// # Examples
+/// ```
+/// use datapipes_image::{Image, picture};
+/// let image = Image::new(2, 1, 3, vec![1, 2, 3, 4, 5, 6])?;
+/// assert_eq!(picture(&(image, 7_u64)).unwrap().shape(), [1, 2, 3]);
+/// assert!(picture(&7_u64).is_none());
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+pub fn picture(value: &dyn Any) -> Option<Tensor> {
+    let image = labelled::<Image>(value)?;
+    let shape = [
+        image.height() as usize,
+        image.width() as usize,
+        image.channels().into(),
+    ];
+    Tensor::from_vec(image.data().to_vec(), shape).ok()
 }
 
 /// Decodes an image to a tensor of `u8`, `[height, width, 3]`, in the layout of its memory: a

@@ -39,6 +39,7 @@ pub mod testing;
 
 mod file;
 mod graph;
+mod replace;
 mod splits;
 mod wire;
 

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::str::FromStr;
 
 use datapipes::index::split::{Part, Record, Splits};
 use datapipes::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
+
+use crate::replace::replace;
 
 const FORMAT: &str = "datapipes splits";
 const VERSION: u64 = 1;
@@ -63,7 +64,6 @@ pub trait SplitsExt<K>: Sized {
 
 impl<K: Ord + Clone + fmt::Display + FromStr> SplitsExt<K> for Splits<K> {
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
         let record = self.to_record();
         let part = |part: &Part<String>| {
             json!({
@@ -78,18 +78,7 @@ impl<K: Ord + Clone + fmt::Display + FromStr> SplitsExt<K> for Splits<K> {
             "parts": record.parts.iter().map(part).collect::<Vec<_>>(),
             "left_out": record.left_out,
         });
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        let write = || {
-            let mut file = fs::File::create(&temporary)?;
-            file.write_all(format!("{whole:#}\n").as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, path)
-        };
-        write().map_err(|error| {
-            let _ = fs::remove_file(&temporary);
-            Error::io(error).within(path.display())
-        })
+        replace(path.as_ref(), &format!("{whole:#}\n"))
     }
 
     fn load<'a>(path: impl AsRef<Path>, keys: impl IntoIterator<Item = &'a K>) -> Result<Self>

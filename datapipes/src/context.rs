@@ -47,6 +47,8 @@ pub(crate) struct RunInfo {
     pub shared: Arc<SharedByNode>,
     /// Bytes that may be lost where items are made together; no limit if `None`.
     pub stake: Option<usize>,
+    /// True if nodes are applied to a part of a batch.
+    pub partial: bool,
 }
 
 /// Values shared by the applications of nodes while an epoch runs, by node and type.
@@ -363,6 +365,13 @@ impl Context {
             }
         };
         outcome.map_err(Error::panic)
+    }
+
+    /// Returns true if the pipe is applied to some of the samples of a batch that it made before, as
+    /// by [`DataLoader::bisect`](crate::DataLoader::bisect). A pipe that makes batches then makes
+    /// one of them, however few they are, and leaves out nothing.
+    pub fn is_partial(&self) -> bool {
+        self.0.run.partial
     }
 
     /// Adds this node and an item to an error.

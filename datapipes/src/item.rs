@@ -1,5 +1,6 @@
 //! An item: a value on its way through the graph, and its origin.
 
+use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -103,4 +104,34 @@ impl<T> DerefMut for Item<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
+}
+
+/// Returns a value of type `A`, if a node made one alone or with a label: `A` or `(A, label)`, where
+/// the label is a number, a `bool` or a `String`. For values whose type is known only at run time, as
+/// in [`replay_with`](crate::DataLoader::replay_with).
+///
+/// ```
+/// use datapipes::labelled;
+///
+/// assert_eq!(labelled::<f32>(&0.5_f32), Some(&0.5));
+/// assert_eq!(labelled::<f32>(&(0.5_f32, 3_u64)), Some(&0.5));
+/// assert_eq!(labelled::<f32>(&0.5_f64), None);
+/// ```
+pub fn labelled<A: Any>(value: &dyn Any) -> Option<&A> {
+    value
+        .downcast_ref()
+        .or_else(|| pair(value).map(|(first, _)| first))
+}
+
+/// Returns the fields of a pair of a value and a label.
+pub(crate) fn pair<A: Any>(value: &dyn Any) -> Option<(&A, &dyn Any)> {
+    macro_rules! with {
+        ($($label:ty)*) => {
+            $(if let Some((first, label)) = value.downcast_ref::<(A, $label)>() {
+                return Some((first, label));
+            })*
+        };
+    }
+    with!(u8 u16 u32 u64 usize i8 i16 i32 i64 f32 f64 bool String);
+    None
 }

@@ -150,7 +150,7 @@ pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Graph};
 pub use histogram::Histogram;
 pub use index::{Indexed, Lookup, MapPipe};
-pub use item::Item;
+pub use item::{Item, labelled};
 pub use items::{Chunks, Demand, Emitter, Held, Items, Place};
 pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
 pub use origin::{Children, Origin};

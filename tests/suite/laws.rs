@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use datapipes::loader::NodeStats;
-use datapipes::{DataLoader, Graph, Item, OnError, Order, Uneven};
+use datapipes::loader::{Cause, NodeStats};
+use datapipes::{DataLoader, ErrorKind, Graph, Item, OnError, Order, Uneven};
 use proptest::prelude::*;
 
 use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, uneven};
@@ -78,6 +78,14 @@ proptest! {
     #[test]
     fn law_3_whatever_stands_above(spec in spec(), run in strict_run()) {
         same_draws(&spec, &run)?;
+    }
+
+    /// A batch that can be made again in parts is made as it was, and its bad sample is found.
+    #[test]
+    fn a_bad_sample_is_found_in_the_batches_of_any_graph(
+        spec in spec(), run in strict_run(), size in 1usize..9, place in 0usize..9,
+    ) {
+        bad_sample_is_found(&spec, &run, size, place)?;
     }
 
     /// Law 4: what goes into a node comes out, is dropped on purpose and counted, or failed and is
@@ -293,6 +301,47 @@ fn same_draws(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
         let Ok((drawn, origin)) = item else { continue };
         if let Some(expected) = alone.get(&origin) {
             prop_assert_eq!(&drawn, expected, "{}", origin);
+        }
+    }
+    Ok(())
+}
+
+/// Bisects the first batches of an epoch, with the sample at a place as the bad one.
+fn bad_sample_is_found(
+    spec: &Spec,
+    run: &Run,
+    size: usize,
+    place: usize,
+) -> Result<(), TestCaseError> {
+    // Epoch 0 fills the caches of later epochs.
+    let epoch = 0;
+    let graph = spec.graph().batch(size).map_with_rng(|batch, rng| {
+        let salt = rng.next_u64();
+        (batch, salt)
+    });
+    let builder = DataLoader::builder(graph).seed(run.seed).workers(run.workers);
+    let loader = builder.on_error(OnError::skip(u64::MAX)).build().unwrap();
+    let batches: Vec<_> = loader.epoch(epoch).blocking().items().take(2).collect();
+    for batch in batches {
+        let Ok(batch) = batch else { continue };
+        let samples = &batch.0;
+        let bad = samples[place % samples.len()];
+        let mut seen = None;
+        let found = loader.bisect(epoch, batch.origin(), |part| {
+            seen = Some(part);
+            false
+        });
+        match found {
+            Err(error) if error.kind() == ErrorKind::Unsupported => continue,
+            found => prop_assert!(matches!(found.unwrap().cause, Cause::Nothing)),
+        }
+        prop_assert_eq!(seen.as_ref(), Some(&*batch));
+        let found = loader.bisect(epoch, batch.origin(), |(part, _)| part.contains(&bad));
+        let found = found.unwrap();
+        prop_assert!(found.tries <= size.next_power_of_two().ilog2() as usize + 1);
+        match found.cause {
+            Cause::Sample { place, .. } => prop_assert_eq!(samples[place], bad),
+            other => prop_assert!(false, "{:?}", other),
         }
     }
     Ok(())

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::{self, Get, Store};
+use datapipes_io::stores::{Get, Lock, Store};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
 use super::kind::Kind;
 use super::shown::with_errors;
+use crate::lock::open;
 
 /// Content of a path or URL.
 pub enum Found {
@@ -27,20 +28,25 @@ pub enum Found {
 /// Number of bytes read to recognize the kind of a file.
 const HEAD: u64 = 512;
 
-/// Returns the content of a path or URL, and the errors of its listing.
+/// Returns the content of a path or URL, and the errors of its listing. With a lock, files that are
+/// missing, new or changed since are refused.
 ///
 /// # Errors
 /// `NotFound` if there is nothing; the errors of the store.
-pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
+pub fn find(place: &str, lock: Option<&Lock>) -> Result<(Found, Vec<Error>)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     if let Some(rest) = place.strip_prefix("file://") {
         // After the host, which is empty or this machine.
         let path = &rest[rest.find('/').unwrap_or(rest.len())..];
-        return find(&decoded(path));
+        return find(&decoded(path), lock);
     }
     let local = Path::new(place);
     if !place.contains("://") {
         if local.join("data.mdb").is_file() || place.ends_with(".mdb") || place.ends_with(".lmdb") {
+            if lock.is_some() {
+                let message = "an LMDB database is not read by a store, and cannot be locked";
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
             return Ok((Found::Lmdb(local.to_owned()), Vec::new()));
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
@@ -54,15 +60,15 @@ pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
                     "a path that is not UTF-8",
                 ));
             };
-            return single(stores::open(folder)?, name);
+            return single(open(folder, lock)?, name);
         }
-        return folder(stores::open(place)?);
+        return folder(open(place, lock)?);
     }
     match place.rsplit_once('/').filter(|_| !is_repository(place)) {
         Some((parent, name)) if !name.is_empty() && !parent.ends_with('/') => {
-            single(stores::open(parent)?, &decoded(name))
+            single(open(parent, lock)?, &decoded(name))
         }
-        _ => folder(stores::open(place)?),
+        _ => folder(open(place, lock)?),
     }
 }
 
@@ -71,7 +77,7 @@ pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
 pub fn is_repository(place: &str) -> bool {
     #[cfg(feature = "http")]
     {
-        stores::Hub::is_repository(place)
+        datapipes_io::stores::Hub::is_repository(place)
     }
     #[cfg(not(feature = "http"))]
     {

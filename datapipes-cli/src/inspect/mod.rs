@@ -23,15 +23,17 @@ use std::process::ExitCode;
 
 use datapipes::{BoxError, DataLoader, OnError};
 use datapipes_io::formats::SampleWriter;
+use datapipes_io::stores::Lock;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
 use self::kind::As;
 use self::shown::with_errors;
 use crate::args::{Args, refuse};
+use crate::lock::locked;
 
 const USAGE: &str = "datapipes inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
-                     [--skip-errors] [--dump DIR] [--pack OUT.tar]
+                     [--skip-errors] [--dump DIR] [--pack OUT.tar] [--locked LOCK]
 
 Prints a JSON object for each item of a file, or of all files of a folder. Names and first bytes tell
 what a file is; of unknown files it prints size and hash.
@@ -40,14 +42,16 @@ what a file is; of unknown files it prints size and hash.
   --limit N       ends after N items
   --skip-errors   continues after an item that cannot be read, and exits with 0
   --dump DIR      also writes each array or picture to DIR as an .npy file
-  --pack OUT.tar  also writes the samples as a new shard";
+  --pack OUT.tar  also writes the samples as a new shard
+  --locked LOCK   refuses files that are missing, new or changed since `datapipes lock` wrote LOCK;
+                  names are compared below the folder that is inspected, or that holds the file";
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     let args = Args::of(
         given,
         &["skip-errors"],
-        &["as", "limit", "dump", "pack"],
+        &["as", "limit", "dump", "pack", "locked"],
         USAGE,
     )
     .one_word(USAGE);
@@ -63,7 +67,15 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         dump: args.get("dump"),
         pack: args.get("pack"),
     };
-    match run(place, seen_as, limit, args.has("skip-errors"), &outputs) {
+    let lock = match locked(&args) {
+        Ok(lock) => lock,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let skips = args.has("skip-errors");
+    match run(place, lock.as_ref(), seen_as, limit, skips, &outputs) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         // The reader of the pipe has ended.
@@ -84,6 +96,7 @@ struct Outputs {
 /// Runs the graph; returns true if everything could be read.
 fn run(
     place: &str,
+    lock: Option<&Lock>,
     seen_as: As,
     limit: u64,
     skips: bool,
@@ -95,7 +108,7 @@ fn run(
     } else {
         seen_as
     };
-    let found = files::find(place).and_then(|(found, errors)| {
+    let found = files::find(place, lock).and_then(|(found, errors)| {
         graphs::graph(found, seen_as, outputs.dump.is_some()).map(|graph| (graph, errors))
     });
     let (graph, unlisted) = match found {

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Graph, Result};
-use datapipes_io::stores::{self, Body, Get, ListStore, Meta, Object, Store};
+use datapipes_io::stores::{Body, Get, ListStore, Lock, Meta, Object, Store};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use percent_encoding::percent_decode_str;
 
 use crate::inspect::files::is_repository;
 use crate::inspect::kind::Kind;
+use crate::lock::open;
 
 /// Layout of documents in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +90,10 @@ impl Corpus {
     /// # Errors
     /// `NotFound` for a place with no files; `Config` if names do not say how documents lie in the
     /// files, or not the same for all; the errors of stores.
-    pub fn find(places: &[String], layout: Option<Layout>) -> Result<Corpus> {
+    pub fn find(places: &[String], layout: Option<Layout>, lock: Option<&Lock>) -> Result<Corpus> {
         let mut found = Vec::new();
         for place in places {
-            found.extend(list(place, layout)?);
+            found.extend(list(place, layout, lock)?);
         }
         let layout = match layout {
             Some(layout) => layout,
@@ -180,7 +181,7 @@ struct Found {
 }
 
 /// Returns the files of a place. Of a folder these are the files of the layout, by their names.
-fn list(place: &str, layout: Option<Layout>) -> Result<Vec<Found>> {
+fn list(place: &str, layout: Option<Layout>, lock: Option<&Lock>) -> Result<Vec<Found>> {
     let is_url = place.contains("://");
     let local = Path::new(place);
     // In a URL a question mark is no wildcard.
@@ -201,7 +202,7 @@ fn list(place: &str, layout: Option<Layout>) -> Result<Vec<Found>> {
         _ if !is_url && !local.is_file() => return nothing("no such file or folder"),
         _ => (split(place, place.len()).0, None),
     };
-    let store = stores::open(if base.is_empty() { "." } else { base })?;
+    let store = open(if base.is_empty() { "." } else { base }, lock)?;
     let keys = match pattern {
         None => {
             let key = &place[base.len()..];

@@ -26,6 +26,7 @@ use self::document::TextField;
 use self::output::{Format, Output, Settings};
 use crate::args::{Args, refuse};
 use crate::inspect::shown::sha256;
+use crate::lock::locked;
 
 const USAGE: &str = "datapipes tokenize IN… --tokenizer tokenizer.json --out DIR [OPTIONS]
 
@@ -54,7 +55,9 @@ also with --as; a pattern ('data/**/*.json.gz') reads all files that it matches.
                               of a file that cannot be read or reached counts as one; the first 20
                               of this run are named at the end
   --workers N                 number of threads that parse and tokenize [one for each core]
-  --checkpoint-every TOKENS   saves the progress after so many tokens [16000000]";
+  --checkpoint-every TOKENS   saves the progress after so many tokens [16000000]
+  --locked LOCK               refuses files that are missing, new or changed since `datapipes lock`
+                              wrote LOCK for the folder IN, or for the folder before its first *";
 
 /// Size in bytes above which a file is cut into pieces for all workers.
 const WHOLE: u64 = 256 << 10;
@@ -80,6 +83,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         "end",
         "workers",
         "checkpoint-every",
+        "locked",
     ];
     let args = Args::of(given, &flags, &options, USAGE);
     if args.words.is_empty() {
@@ -125,7 +129,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
     if let Some(token) = text("end") {
         tokenize = tokenize.end(&token);
     }
-    let corpus = Arc::new(Corpus::find(&args.words, layout)?);
+    let corpus = Arc::new(Corpus::find(&args.words, layout, locked(args)?.as_ref())?);
     let field = text("field").unwrap_or_else(|| "text".to_owned());
 
     let file = |file: &CorpusFile| match &file.revision {

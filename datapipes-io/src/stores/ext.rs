@@ -11,10 +11,10 @@ use datapipes::{Backoff, Context, Graph, Hints, Item, Items, Result, Source};
 use super::local::is_inside;
 use super::names::Names;
 use super::wrappers::{
-    DiskCache, Evict, Expected, Hedge, InFlight, Limit, MemoryCache, Patience, PerSecond, Prefix,
-    Rate, Retry, Tail, Timeout, Verify,
+    DiskCache, Evict, Expected, Hedge, InFlight, Limit, Locked, MemoryCache, Patience, PerSecond,
+    Prefix, Rate, Retry, Tail, Timeout, Verify,
 };
-use super::{ListStore, Store};
+use super::{ListStore, Lock, Store};
 use crate::{File, FileRef};
 
 /// Methods of every store, in addition to those of [`Store`]: graphs that begin with it, and
@@ -212,6 +212,27 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn verify(self, manifest: HashMap<String, Expected>) -> Verify<Self> {
         Verify::new(self, manifest)
+    }
+
+    /// Returns the store as it was when it was locked: files that have changed, are missing or are new
+    /// since are refused by name. See [`Lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::{prelude::*, stores::{Lock, Memory}};
+    ///
+    /// let store = Memory::from_iter([("a.txt", "one"), ("b.txt", "two")]);
+    /// let lock = Lock::of(store.clone(), "*.txt", false)?;
+    /// let texts = || store.clone().locked(&lock).list_files("*.txt").load_files();
+    /// assert_eq!(texts().collect()?.len(), 2);
+    ///
+    /// store.put("c.txt", "three");
+    /// let error = texts().collect().unwrap_err().to_string();
+    /// assert!(error.ends_with("c.txt is new"), "{error}");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn locked(self, lock: &Lock) -> Locked<Self> {
+        Locked::new(self, lock)
     }
 
     /// Caches whole objects in memory, up to `limit` bytes.

@@ -13,7 +13,7 @@ use crate::checkpoint::SegmentLog;
 use crate::items::{Chunks, Demand};
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::Weigher;
-use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, PipeSnapshot, Result, Source};
+use crate::{Chunk, Context, Error, Item, Items, Join, Origin, Pipe, PipeSnapshot, Result, Source};
 
 /// A `Chunk<T>` whose `T` only the edge knows, with its size.
 pub(crate) struct AnyChunk {
@@ -77,6 +77,8 @@ pub(crate) trait Edge: Send + Sync {
     fn is_unknown(&self) -> bool;
     /// Returns the function that weighs values: a `Weigher<T>`.
     fn weigher(&self) -> Box<dyn Any>;
+    /// Replaces the origin of each item of a chunk.
+    fn renamed(&self, chunk: AnyChunk, origin: &Origin) -> AnyChunk;
     /// Looks at the items and errors of a chunk, in order.
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>>;
     /// Returns the type of the items.
@@ -198,7 +200,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         let mut picked = Chunk::default();
         // An error that no policy skips ends the epoch wherever it stands, and its place is not
         // that of an item.
-        let is_end = |item: &crate::Result<crate::Item<T>>| {
+        let is_end = |item: &Result<Item<T>>| {
             item.as_ref()
                 .is_err_and(|error| !error.kind().is_about_an_item())
         };
@@ -255,6 +257,12 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
 
     fn weigher(&self) -> Box<dyn Any> {
         Box::new(self.weigh.clone())
+    }
+
+    fn renamed(&self, chunk: AnyChunk, origin: &Origin) -> AnyChunk {
+        let items = unwrap::<T>(chunk).into_iter();
+        let renamed = |item: Item<T>| Item::new(item.into_inner(), origin.clone());
+        self.wrap(items.map(|item| item.map(renamed)).collect())
     }
 
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>> {

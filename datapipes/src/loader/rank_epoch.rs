@@ -10,6 +10,7 @@ use futures::Stream;
 
 use super::OnError;
 use super::ahead::{AheadGain, Totals};
+use super::blame::refuse_unanswered;
 use super::checkpoint::{Progress, Saved, saved};
 use super::left::Left;
 use crate::checkpoint::{Point, Saving, Trace};
@@ -401,6 +402,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 
     fn start(&mut self) -> Result<()> {
+        refuse_unanswered()?;
         let resume = self.resume.clone();
         let running = Running::start(
             &self.engine,

@@ -51,7 +51,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
         Items::from_chunks(Batches {
             input,
             size: self.size,
-            drop_last: self.drop_last,
+            drop_last: self.drop_last && !cx.is_partial(),
             index,
             clean: true,
             positions: Vec::new(),

@@ -80,7 +80,7 @@ where
                 }
             }
             for bucket in buckets.into_iter().filter(|bucket| !bucket.is_empty()) {
-                if this.drop_last {
+                if this.drop_last && !cx.is_partial() {
                     cx.leave_out(bucket);
                 } else {
                     let (items, places): (Vec<_>, Vec<_>) =

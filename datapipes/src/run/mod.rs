@@ -58,7 +58,7 @@ pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
 pub(crate) use pinned_thread::PinnedThread;
-pub(crate) use replay::{Carried, NodeResult, Replayer, Way};
+pub(crate) use replay::{Carried, NodeResult, Replayer, Way, batch};
 pub(crate) use scope::{Scope, inside_itself};
 pub(crate) use timeline::{ConsumerEvents, Event, Timeline, TimelineSlot, Track};
 

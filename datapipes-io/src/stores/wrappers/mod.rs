@@ -13,6 +13,7 @@
 //! | [`Limit`] | requests in flight | inside `Retry`: a request that waits for a retry holds no place |
 //! | [`Rate`] | requests and bytes a second | each try counts |
 //! | [`Timeout`] | requests that make no progress | waiting for a place is not counted; a timeout is retried |
+//! | [`Locked`] | the files of a [lock](crate::stores::Lock), and no others | outside caches, which may hold what has changed; it lists before anything is read |
 //! | [`Prefix`] | a part of a store | anywhere; innermost, caches are shared between parts |
 //!
 //! [`resilient`] is the stack for remote stores that have timeouts of their own.
@@ -60,6 +61,7 @@ mod controller;
 mod disk_cache;
 mod hedge;
 mod limit;
+mod locked;
 mod memory_cache;
 mod prefix;
 mod rate;
@@ -71,6 +73,7 @@ mod verify;
 pub use disk_cache::DiskCache;
 pub use hedge::{Hedge, Tail};
 pub use limit::{InFlight, Limit};
+pub use locked::Locked;
 pub use memory_cache::{Evict, MemoryCache};
 pub use prefix::Prefix;
 pub use rate::{PerSecond, Rate};

@@ -194,6 +194,11 @@ impl Replay {
         self.steps.iter().find(|step| !step.errors.is_empty())
     }
 
+    /// Drops the final output.
+    pub(super) fn forget_items(&mut self) {
+        self.made = Vec::new();
+    }
+
     /// Returns the final output: the items of the graph, or the input of the node that looks at the
     /// stream as a whole. Leaves out items that are not of this type.
     pub fn items<U: Send + 'static>(self) -> Vec<Item<U>> {

@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use crate::error::escape;
+use crate::item::pair;
 use crate::{DType, Tensor};
 
 /// Number of values that are described.
@@ -45,6 +46,9 @@ pub(super) fn shown(value: &dyn Any) -> Option<String> {
             numbers.len(),
             oddities(numbers.iter().copied())
         ));
+    }
+    if let Some((tensor, label)) = pair::<Tensor>(value) {
+        return Some(format!("({}, {})", shown(tensor)?, shown(label)?));
     }
     let tensor = value.downcast_ref::<Tensor>()?;
     let odd = match tensor.dtype() {

@@ -209,6 +209,7 @@ impl LoadedPart {
             offload: Some(Arc::new(Scope::new(Handle::current(), None))),
             shared: self.shared(facts.run.epoch),
             stake: Some(self.room),
+            partial: false,
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
             .iter()

@@ -135,6 +135,7 @@ impl Engine {
             offload,
             shared: Arc::default(),
             stake: None,
+            partial: false,
         };
         Ok((scope, info))
     }

@@ -4,8 +4,10 @@
 //! input is the sample alone (and, upstream of a node that groups siblings, its siblings). A node
 //! that distributes over concatenation returns what it returned in the epoch, since random numbers
 //! depend on nothing but seed, epoch, node and origin. Nodes that only select are passed by. Any
-//! other node reads the stream as a whole, and the replay stops before it.
+//! other node reads the stream as a whole, and the replay stops before it. [`batch`] goes on from
+//! there with the samples of a batch.
 
+mod batch;
 mod found;
 mod pass;
 
@@ -14,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::batch::batch;
 use crate::checkpoint::NodeState;
 use crate::context::RunInfo;
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
@@ -126,6 +129,11 @@ impl<'e> Replayer<'e> {
     /// Runs the replay. Returns the last result: at the end of the graph, or before a node that
     /// reads the stream as a whole.
     pub(crate) fn run(&self, show: Show<'_>) -> Result<Vec<Carried>> {
+        Ok(self.pass(show)?.ends)
+    }
+
+    /// Runs the replay, and returns where it ended.
+    fn pass<'s>(&self, show: Show<'s>) -> Result<Pass<'_, 'e, 's>> {
         let (mut child, mut origin) = (0, &self.target);
         while let Some(parent) = origin.parent() {
             (child, origin) = (origin.index(), parent);
@@ -155,7 +163,7 @@ impl<'e> Replayer<'e> {
         let mut pass = Pass::new(self, round, show);
         pass.root()?;
         if !pass.found
-            && !pass.stopped
+            && pass.stops.is_empty()
             && !pass.renamed
             && pass.ends.iter().any(|end| !end.look().is_empty())
         {
@@ -175,7 +183,7 @@ impl<'e> Replayer<'e> {
                 return Err(Error::new(ErrorKind::NotFound, message));
             }
         }
-        Ok(pass.ends)
+        Ok(pass)
     }
 
     fn context(&self, node: &FlowNode, round: u64) -> Context {

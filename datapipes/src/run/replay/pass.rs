@@ -11,13 +11,13 @@ use futures::future::join_all;
 use super::found::Found;
 use super::{Carried, MANY, NodeResult, Replayer, Show, Way};
 use crate::checkpoint::NodeState;
-use crate::graph::{AnyChunk, ErasedChunks, Op};
+use crate::graph::{AnyChunk, AnyItems, ErasedChunks, FlowNode, Op};
 use crate::items::Demand;
 use crate::rng::mix;
 use crate::sync::lock;
-use crate::{Arity, Error, ErrorKind, Result, Role, Wanted};
+use crate::{Arity, Context, Error, ErrorKind, Result, Role, Wanted};
 
-const WHOLE: &str = "it looks at the stream as a whole";
+pub(super) const WHOLE: &str = "it looks at the stream as a whole";
 const PLACE: &str = "it uses the place of an item, which is not known here";
 const OTHER_TYPE: &str = "what was passed by before it is of another type";
 const REPEATS: &str = "it runs what is above more than once, in a way of its own";
@@ -26,15 +26,27 @@ const REPEATS: &str = "it runs what is above more than once, in a way of its own
 const SAME_ROUND: u64 = 1 << 20;
 const MOST_ROUNDS: u64 = 1 << 16;
 
+/// A node before which the replay stopped.
+#[derive(Clone, Copy)]
+pub(super) struct Stop {
+    pub node: usize,
+    /// Round of a repeat downstream.
+    pub round: u64,
+    pub why: &'static str,
+}
+
 /// One run of the sample.
 pub(super) struct Pass<'r, 'e, 's> {
     replayer: &'r Replayer<'e>,
     /// Round of the innermost repeat.
-    round: u64,
+    pub round: u64,
     show: Show<'s>,
     splits: HashMap<(usize, u64), Vec<Vec<Carried>>>,
     pub ends: Vec<Carried>,
-    pub stopped: bool,
+    /// Nodes before which the replay stopped.
+    pub stops: Vec<Stop>,
+    /// Output of a node that is not run, since it is known.
+    pub given: Option<(usize, Carried)>,
     /// True if a node was passed by that makes children by itself.
     pub renamed: bool,
     /// True if the item itself was seen.
@@ -50,7 +62,8 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             show,
             splits: HashMap::new(),
             ends: Vec::new(),
-            stopped: false,
+            stops: Vec::new(),
+            given: None,
             renamed: false,
             found: false,
         }
@@ -106,6 +119,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         let Some(repeats) = replayer.repeats[id] else {
             return Ok(Vec::new());
         };
+        if let Some((_, given)) = self.given.take_if(|given| given.0 == id) {
+            return Ok(vec![given]);
+        }
         if let Some(outputs) = self.splits.get_mut(&(id, round)) {
             return Ok(std::mem::take(&mut outputs[port]));
         }
@@ -143,7 +159,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             _ => Way::Stopped(WHOLE),
         };
         match way {
-            Way::Run if !inputs.iter().all(is_of_type) => self.stop(id, OTHER_TYPE, inputs),
+            Way::Run if !inputs.iter().all(is_of_type) => {
+                self.stop(id, round, OTHER_TYPE, inputs);
+            }
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
                 // A cache makes children in later rounds, and so does padding.
@@ -155,13 +173,17 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 self.show(id, way, Duration::ZERO, &inputs);
                 return Ok(inputs);
             }
-            Way::Stopped(why) => self.stop(id, why, inputs),
+            Way::Stopped(why) => self.stop(id, round, why, inputs),
         }
         Ok(Vec::new())
     }
 
-    fn stop(&mut self, id: usize, why: &'static str, inputs: Vec<Carried>) {
-        self.stopped = true;
+    fn stop(&mut self, id: usize, round: u64, why: &'static str, inputs: Vec<Carried>) {
+        self.stops.push(Stop {
+            node: id,
+            round,
+            why,
+        });
         self.show(id, Way::Stopped(why), Duration::ZERO, &[]);
         self.ends.extend(inputs);
     }
@@ -252,18 +274,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 ..NodeState::default()
             });
         }
-        let above = inputs[0].edge.clone();
-        let given = InMemory(inputs.into_iter().map(|input| input.chunk).collect());
-        let input = above.restore(Box::new(given));
-        let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
-            Op::Pipe(pipe) => vec![pipe.apply(input, &context)],
-            Op::Split(split) => split.split(input, &context),
-            _ => unreachable!("only pipes and splits are applied"),
-        }));
-        let applied = match applied {
-            Ok(applied) => applied,
-            Err(payload) => vec![edge.fail(Error::panic(payload).at(&node.name))],
-        };
+        let applied = applied(node, inputs, &context);
         // All outputs are read at once: an unread output would hold up the others.
         replayer.wait(join_all(applied.into_iter().zip(&founds).map(
             |(items, found)| {
@@ -301,6 +312,22 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         }
         Ok(output)
     }
+}
+
+/// Applies a node to items that are in memory. Returns the stream of each output.
+pub(super) fn applied(node: &FlowNode, inputs: Vec<Carried>, context: &Context) -> Vec<AnyItems> {
+    let above = inputs[0].edge.clone();
+    let given = InMemory(inputs.into_iter().map(|input| input.chunk).collect());
+    let input = above.restore(Box::new(given));
+    let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
+        Op::Pipe(pipe) => vec![pipe.apply(input, context)],
+        Op::Split(split) => split.split(input, context),
+        _ => unreachable!("only pipes and splits are applied"),
+    }));
+    applied.unwrap_or_else(|payload| {
+        let error = Error::panic(payload).at(&node.name);
+        vec![node.node.edge.fail(error)]
+    })
 }
 
 /// Chunks that are in memory already.

@@ -1,0 +1,88 @@
+//! Writes which files a data set has, and compares it with that later.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use datapipes::BoxError;
+use datapipes_io::stores::{self, Lock, Store, StoreExt};
+
+use crate::args::{Args, refuse};
+
+const USAGE: &str = "datapipes lock URL_OR_PATH LOCK [--pattern PATTERN] [--digest] [--check]
+
+Writes the names, sizes and versions of the files of a folder, bucket, web folder or repository to the
+file LOCK: a line of JSON for each, in the order of the listing, after a line for all. The same files
+give the same lock. A program that opens the data by `store.locked(&Lock::load(LOCK)?)`, and the
+commands with --locked LOCK, refuse files that are missing, new or changed since.
+
+  --pattern PATTERN  only files with these names ['**'], such as 'train/**/*.tar'
+  --digest           reads each file, for its BLAKE3 hash; without hashes a local file that is
+                     copied counts as changed
+  --check            writes nothing; prints the differences from LOCK, and exits with 1 if there are
+                     any. Files are read if LOCK has their hashes";
+
+/// Opens the store that a URL or path names; with a lock, as it was when it was locked.
+///
+/// # Errors
+/// The errors of [`stores::open`].
+pub fn open(place: &str, lock: Option<&Lock>) -> datapipes::Result<Arc<dyn Store>> {
+    let store = stores::open(place)?;
+    Ok(match lock {
+        Some(lock) => Arc::new(store.locked(lock)),
+        None => store,
+    })
+}
+
+/// Returns the lock that `--locked` names, if it was given.
+///
+/// # Errors
+/// The errors of [`Lock::load`].
+pub fn locked(args: &Args) -> datapipes::Result<Option<Lock>> {
+    args.get::<PathBuf>("locked").map(Lock::load).transpose()
+}
+
+/// Runs the command with these arguments.
+pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+    let args = Args::of(given, &["digest", "check"], &["pattern"], USAGE);
+    let [place, path] = &args.words[..] else {
+        refuse("a folder and a lock file are needed", USAGE)
+    };
+    let path = PathBuf::from(path);
+    if args.has("check") && (args.has("digest") || args.has("pattern")) {
+        refuse("--check takes pattern and hashes from the lock", USAGE)
+    }
+    let done = match args.has("check") {
+        true => check(place, &path),
+        false => write(place, &path, args.get("pattern"), args.has("digest")),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Result<bool, BoxError> {
+    let pattern = pattern.unwrap_or_else(|| "**".to_owned());
+    let lock = Lock::of(stores::open(place)?, &pattern, hash)?;
+    lock.save(path)?;
+    println!("{} files in {}", lock.files().len(), path.display());
+    Ok(true)
+}
+
+/// Prints the differences; returns true if there are none.
+fn check(place: &str, path: &Path) -> Result<bool, BoxError> {
+    let lock = Lock::load(path)?;
+    let hash = lock.files().iter().any(|file| file.blake3.is_some());
+    let now = Lock::of(stores::open(place)?, lock.pattern(), hash)?;
+    let differences = lock.differences(now.files());
+    for difference in &differences {
+        println!("{difference}");
+    }
+    Ok(differences.is_empty())
+}
