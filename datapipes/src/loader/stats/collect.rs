@@ -66,34 +66,15 @@ impl Stats {
         self.delivered += other.delivered;
         self.skipped += other.skipped;
         self.skipped_items.extend(other.skipped_items);
-        for skips in other.skips {
-            match self
-                .skips
-                .iter_mut()
-                .find(|own| own.is_of(&skips.node, skips.kind))
-            {
-                Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
-                None => self.skips.push(skips),
-            }
+        self.add_skips(other.skips);
+        for (node, other) in self.nodes.iter_mut().zip(&other.nodes) {
+            node.add(other);
         }
-        for (node, other) in self.nodes.iter_mut().zip(other.nodes) {
-            node.items += other.items;
-            node.dropped += other.dropped;
-            node.errors += other.errors;
-            node.retried += other.retried;
-            node.busy += other.busy;
-            node.item_time.merge(&other.item_time);
-        }
-        for (segment, other) in self.segments.iter_mut().zip(other.segments) {
+        for (segment, other) in self.segments.iter_mut().zip(&other.segments) {
+            segment.add(other);
             segment.inline &= other.inline;
-            segment.items += other.items;
-            segment.morsels += other.morsels;
-            segment.busy += other.busy;
-            segment.starved += other.starved;
-            segment.full += other.full;
             segment.occupancy += other.occupancy;
             segment.polls = segment.polls.max(other.polls);
-            segment.morsel_time.merge(&other.morsel_time);
             segment.memory.add(other.memory);
             segment.concurrency += other.concurrency;
         }
@@ -159,6 +140,7 @@ impl Stats {
         };
         let nodes = flow.nodes.iter().enumerate().map(|(id, node)| NodeStats {
             name: node.name.to_string(),
+            inputs: node.inputs.iter().map(|&(above, _)| above).collect(),
             items: run.counters[id].items.load(Relaxed),
             dropped: run.counters[id].dropped.load(Relaxed),
             errors: run.counters[id].errors.load(Relaxed),

@@ -1,5 +1,6 @@
 //! Figures of an epoch, measured at the edges.
 
+mod advice;
 mod bottleneck;
 mod collect;
 mod show;
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 use crate::run::{SkipStats, Skipped};
 use crate::{Histogram, Work};
+
+/// Greatest number of skipped items of several epochs that are kept with their names.
+const SKIPPED_ITEMS: usize = 1000;
 
 /// Figures of an epoch so far. Prints as a table.
 ///
@@ -89,6 +93,8 @@ pub struct MemoryStats {
 pub struct NodeStats {
     /// Name of the node.
     pub name: String,
+    /// Indices of the nodes whose output it reads, in [`Stats::nodes`].
+    pub inputs: Vec<usize>,
     /// Items that left the node.
     pub items: u64,
     /// Items that the node left out on purpose: filtered, dropped with a last batch, of another
@@ -149,7 +155,7 @@ pub struct SegmentStats {
     pub occupancy: f64,
     /// Number of polls that `occupancy` is an average of.
     #[cfg_attr(feature = "serde", serde(skip))]
-    polls: u64,
+    pub(super) polls: u64,
     /// Number of morsels that may be in flight now.
     pub concurrency: u64,
     /// Processes of the segment, if it runs in processes of its own.
@@ -288,9 +294,74 @@ impl Stats {
         since.bottleneck = since.find_bottleneck();
         since
     }
+
+    /// Returns the figures of this epoch and of others before it. What is no count or time is that
+    /// of this epoch, as with [`since`](Self::since), except for the most bytes of any.
+    pub(super) fn after(mut self, earlier: &Stats) -> Stats {
+        self.wall += earlier.wall;
+        self.delivered += earlier.delivered;
+        self.skipped += earlier.skipped;
+        self.waited += earlier.waited;
+        self.waits.merge(&earlier.waits);
+        self.memory.most = self.memory.most.max(earlier.memory.most);
+        let skips = std::mem::replace(&mut self.skips, earlier.skips.clone());
+        self.add_skips(skips);
+        let items = std::mem::replace(&mut self.skipped_items, earlier.skipped_items.clone());
+        self.skipped_items.extend(items);
+        self.skipped_items.truncate(SKIPPED_ITEMS);
+        for (node, before) in self.nodes.iter_mut().zip(&earlier.nodes) {
+            node.add(before);
+        }
+        for (segment, before) in self.segments.iter_mut().zip(&earlier.segments) {
+            segment.add(before);
+            segment.memory.most = segment.memory.most.max(before.memory.most);
+            (segment.occupancy, segment.polls) = mean_of_both(
+                (segment.occupancy, segment.polls),
+                (before.occupancy, before.polls),
+            );
+        }
+        if let (Some(queue), Some(before)) = (&mut self.queue, &earlier.queue) {
+            queue.producer_waited += before.producer_waited;
+            queue.producer_busy += before.producer_busy;
+            (queue.occupancy, queue.polls) = mean_of_both(
+                (queue.occupancy, queue.polls),
+                (before.occupancy, before.polls),
+            );
+        }
+        if let (Some(device), Some(before)) = (&mut self.device, &earlier.device) {
+            device.uploaded += before.uploaded;
+            device.busy += before.busy;
+        }
+        self.bottleneck = self.find_bottleneck();
+        self
+    }
+
+    /// Adds the numbers of skipped items, the later ones.
+    fn add_skips(&mut self, later: Vec<SkipStats>) {
+        for skips in later {
+            match self
+                .skips
+                .iter_mut()
+                .find(|own| own.is_of(&skips.node, skips.kind))
+            {
+                Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
+                None => self.skips.push(skips),
+            }
+        }
+    }
 }
 
 impl NodeStats {
+    /// Adds the figures of another rank or epoch.
+    fn add(&mut self, other: &NodeStats) {
+        self.items += other.items;
+        self.dropped += other.dropped;
+        self.errors += other.errors;
+        self.retried += other.retried;
+        self.busy += other.busy;
+        self.item_time.merge(&other.item_time);
+    }
+
     fn subtract(&mut self, before: &NodeStats) {
         for (count, before) in [
             (&mut self.items, before.items),
@@ -306,6 +377,16 @@ impl NodeStats {
 }
 
 impl SegmentStats {
+    /// Adds the counts and times of another rank or epoch.
+    fn add(&mut self, other: &SegmentStats) {
+        self.items += other.items;
+        self.morsels += other.morsels;
+        self.busy += other.busy;
+        self.starved += other.starved;
+        self.full += other.full;
+        self.morsel_time.merge(&other.morsel_time);
+    }
+
     fn subtract(&mut self, before: &SegmentStats) {
         self.items = self.items.saturating_sub(before.items);
         self.morsels = self.morsels.saturating_sub(before.morsels);
@@ -329,6 +410,13 @@ impl QueueStats {
             (before.occupancy, before.polls),
         );
     }
+}
+
+/// Returns the mean of two means together, and its number.
+fn mean_of_both((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> (f64, u64) {
+    let number = of_a + of_b;
+    let sum = a * of_a as f64 + b * of_b as f64;
+    (sum / number.max(1) as f64, number)
 }
 
 /// Returns the mean of what was added to a mean, and its number, given those before.

@@ -10,6 +10,7 @@ fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
     let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
     NodeStats {
         name,
+        inputs: Vec::new(),
         items: 1,
         dropped: 0,
         errors: 0,
