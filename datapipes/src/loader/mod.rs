@@ -18,7 +18,7 @@ mod progress;
 mod rank_epoch;
 mod ranks;
 mod replay;
-//mod report;
+mod report;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ pub use policy::OnError;
 #[cfg(feature = "progress")]
 pub use progress::WithProgress;
 pub use replay::{Replay, Step};
-//pub use report::{ReportSummary, ReportWriter};
+pub use report::{ReportSummary, ReportWriter};
 pub use stats::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };

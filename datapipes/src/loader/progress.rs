@@ -240,9 +240,8 @@ fn draw(bar: &ProgressBar, runs: &Runs, taken: &AtomicU64, stopped: &Receiver<()
         let position = taken.load(Relaxed);
         bar.set_position(position);
         let stats = Stats::of_all(runs);
-        let (waited, skipped) = stats.map_or((0.0, 0), |stats| {
-            (stats.consumer_waited(), stats.skipped)
-        });
+        let (waited, skipped) =
+            stats.map_or((0.0, 0), |stats| (stats.consumer_waited(), stats.skipped));
         // The bar's own rate is that of the last seconds; the one that remains is of the whole.
         let rate = if ended {
             (position - first) as f64 / begun.elapsed().as_secs_f64().max(1e-9)

@@ -34,7 +34,10 @@ fn an_epoch_is_the_same_with_a_bar_and_the_bar_ends_full() {
     let (epoch, terminal) = shown(loader().epoch(3));
     let batches: Vec<_> = epoch.into_iter().map(Result::unwrap).collect();
     assert_eq!(batches, plain);
-    assert_shows(&terminal, &["epoch 3 ", " 10/10 ", "/s, waited ", " %, 00:00:00"]);
+    assert_shows(
+        &terminal,
+        &["epoch 3 ", " 10/10 ", "/s, waited ", " %, 00:00:00"],
+    );
     assert!(!terminal.contents().contains("skipped"));
 
     let (epoch, terminal) = shown(loader().epoch(3));

@@ -19,7 +19,9 @@ impl Stats {
     /// ```
     pub fn advice(&self) -> Vec<String> {
         if self.delivered == 0 {
-            return vec!["No item was delivered, so nothing can be said about the pace.".to_owned()];
+            return vec![
+                "No item was delivered, so nothing can be said about the pace.".to_owned(),
+            ];
         }
         let mut advice = vec![self.pace_in_numbers()];
         let waited = self.consumer_waited();
@@ -59,16 +61,18 @@ impl Stats {
             let of = most.map_or(String::new(), |skips| {
                 format!(", most of them in `{}` ({})", skips.node, skips.kind)
             });
-            advice.push(format!("{} items failed and were skipped{of}.", self.skipped));
+            advice.push(format!(
+                "{} items failed and were skipped{of}.",
+                self.skipped
+            ));
         }
         advice
     }
 
     fn pace_in_numbers(&self) -> String {
         let node = self.slowest_name();
-        let busy = |segment: &SegmentStats| {
-            segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
-        };
+        let busy =
+            |segment: &SegmentStats| segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
         match self.pace() {
             Pace::Consumer => format!(
                 "The consumer sets the pace: it waited for {:.1} % of the time, which is all that \

@@ -69,9 +69,7 @@ impl Stats {
     /// part that sets the pace; `None` if that is the consumer, an upload, or no part in
     /// particular.
     pub fn slowest_node(&self) -> Option<usize> {
-        let in_segment = |letter| {
-            move |node: &NodeStats| node.segment == Some(letter)
-        };
+        let in_segment = |letter| move |node: &NodeStats| node.segment == Some(letter);
         let most = |is_of: &dyn Fn(&NodeStats) -> bool| {
             let nodes = self.nodes.iter().enumerate();
             nodes

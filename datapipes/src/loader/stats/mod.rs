@@ -30,7 +30,7 @@ const SKIPPED_ITEMS: usize = 1000;
 /// println!("{:.0}/s; the consumer waited {}", rest.items_per_second(), rest.waits);
 /// # Ok::<(), datapipes::BoxError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
@@ -208,7 +208,7 @@ pub struct QueueStats {
     pub occupancy: f64,
     /// Number of polls that `occupancy` is an average of.
     #[cfg_attr(feature = "serde", serde(skip))]
-    polls: u64,
+    pub(super) polls: u64,
     /// Time that the thread filling the queue waited for room.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub producer_waited: Duration,

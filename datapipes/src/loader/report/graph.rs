@@ -1,0 +1,177 @@
+//! The graph as a picture: its nodes from the sources down to the consumer.
+
+use std::fmt::Write as _;
+
+use super::Stats;
+use super::svg::{COLORS, Picture, count, cut, escape, number, percent, rect, text, time};
+use crate::loader::NodeStats;
+
+const WIDTH: f64 = 350.0;
+const HEIGHT: f64 = 48.0;
+/// Distances between boxes.
+const ACROSS: f64 = 24.0;
+const DOWN: f64 = 24.0;
+const MARGIN: f64 = 10.0;
+
+pub(super) fn picture(stats: &Stats) -> Picture {
+    let places = places(&stats.nodes);
+    let rows = places.iter().map(|&(_, row)| row + 1).max().unwrap_or(0);
+    let columns = places.iter().map(|&(column, _)| column + 1).max();
+    let at = |(column, row): (usize, usize)| {
+        (
+            MARGIN + column as f64 * (WIDTH + ACROSS),
+            MARGIN + 10.0 + row as f64 * (HEIGHT + DOWN),
+        )
+    };
+    let slowest = stats.slowest_node();
+    let busy: f64 = stats.nodes.iter().map(|n| n.busy.as_secs_f64()).sum();
+    let (mut edges, mut boxes) = (String::new(), String::new());
+    let mut edge = |from: (f64, f64), to: (f64, f64)| {
+        let (from, to) = (
+            (from.0 + WIDTH / 2.0, from.1 + HEIGHT),
+            (to.0 + WIDTH / 2.0, to.1),
+        );
+        let half = f64::midpoint(from.1, to.1);
+        let _ = write!(
+            edges,
+            "<path class=\"edge\" d=\"M{:.0} {:.0}C{:.0} {half:.0} {:.0} {half:.0} {:.0} {:.0}\"/>",
+            from.0, from.1, from.0, to.0, to.0, to.1
+        );
+    };
+    for (place, node) in stats.nodes.iter().enumerate() {
+        let (x, y) = at(places[place]);
+        for &input in &node.inputs {
+            edge(at(places[input]), (x, y));
+        }
+        let share = node.busy.as_secs_f64() / busy.max(1e-9);
+        frame(&mut boxes, (x, y), slowest == Some(place));
+        let _ = write!(boxes, "<g><title>{}</title>", escape(&node.name));
+        text(
+            &mut boxes,
+            "strong",
+            (x + 26.0, y + 18.0),
+            &cut(&node.name, 30),
+        );
+        boxes.push_str("</g>");
+        let of_cpu = format!("{} of the work", percent(share));
+        text(&mut boxes, "end", (x + WIDTH - 10.0, y + 18.0), &of_cpu);
+        text(
+            &mut boxes,
+            "muted",
+            (x + 26.0, y + 34.0),
+            &figures(stats, node),
+        );
+        let full = WIDTH - 36.0;
+        rect(&mut boxes, "track", (x + 26.0, y + 40.0, full, 3.0));
+        let segment = stats
+            .segments
+            .iter()
+            .position(|s| Some(s.letter) == node.segment);
+        let color = format!(
+            "f{}",
+            segment.map_or(COLORS - 1, |place| place % (COLORS - 1))
+        );
+        rect(&mut boxes, &color, (x + 26.0, y + 40.0, full * share, 3.0));
+        rect(&mut boxes, &color, (x, y, 5.0, HEIGHT));
+        if let Some(letter) = node.segment {
+            text(
+                &mut boxes,
+                "muted middle",
+                (x + 15.0, y + 18.0),
+                &letter.to_string(),
+            );
+        }
+    }
+    if let Some(root) = places.last() {
+        let (x, y) = at((root.0, rows));
+        edge(at(*root), (x, y));
+        let waited = stats.consumer_waited();
+        frame(&mut boxes, (x, y), stats.delivered > 0 && waited < 0.05);
+        text(&mut boxes, "strong", (x + 26.0, y + 18.0), "consumer");
+        let waits = format!("waited {}", percent(waited));
+        text(&mut boxes, "end", (x + WIDTH - 10.0, y + 18.0), &waits);
+        let mut said = format!(
+            "{} batches · {}/s · {} were ready",
+            count(stats.delivered),
+            number(stats.items_per_second()),
+            percent(stats.readiness())
+        );
+        if let Some(device) = &stats.device {
+            let _ = write!(said, " · {} in uploads", time(device.busy));
+        }
+        text(&mut boxes, "muted", (x + 26.0, y + 34.0), &said);
+        rect(&mut boxes, "track", (x + 26.0, y + 40.0, WIDTH - 36.0, 3.0));
+        rect(
+            &mut boxes,
+            "f1",
+            (x + 26.0, y + 40.0, (WIDTH - 36.0) * waited, 3.0),
+        );
+    }
+    let (right, bottom) = at((columns.unwrap_or(1), rows + 1));
+    Picture {
+        name: "graph".to_owned(),
+        title: "The graph, with the figures of each node".to_owned(),
+        width: right - ACROSS + MARGIN,
+        height: bottom - DOWN + MARGIN,
+        elements: edges + &boxes,
+    }
+}
+
+/// Draws the box of a node, and marks that of the part that sets the pace.
+fn frame(to: &mut String, (x, y): (f64, f64), sets_pace: bool) {
+    let class = if sets_pace { "hot" } else { "box" };
+    rect(to, class, (x, y, WIDTH, HEIGHT));
+    if sets_pace {
+        text(to, "flag end", (x + WIDTH - 4.0, y - 5.0), "sets the pace");
+    }
+}
+
+fn figures(stats: &Stats, node: &NodeStats) -> String {
+    let rate = node.items as f64 / stats.wall.as_secs_f64().max(1e-9);
+    let mut said = format!("{} items · {}/s", count(node.items), number(rate));
+    if !node.item_time.is_empty() {
+        let [p50, p99] = [0.5, 0.99].map(|share| time(node.item_time.quantile(share)));
+        let _ = write!(said, " · p50 {p50} · p99 {p99}");
+    }
+    if node.errors > 0 {
+        let _ = write!(said, " · {} errors", count(node.errors));
+    }
+    said
+}
+
+/// Returns the column and row of each node: its row is below those of its inputs, and its column
+/// that of its first reader if it is free.
+fn places(nodes: &[NodeStats]) -> Vec<(usize, usize)> {
+    let mut rows = vec![0; nodes.len()];
+    for (place, node) in nodes.iter().enumerate() {
+        let above = node.inputs.iter().map(|&input| rows[input] + 1);
+        rows[place] = above.max().unwrap_or(0);
+    }
+    // Sources stand right above their readers.
+    for place in (0..nodes.len()).rev() {
+        if nodes[place].inputs.is_empty() {
+            let readers = nodes.iter().enumerate();
+            let below = readers.filter(|(_, node)| node.inputs.contains(&place));
+            let row = below.map(|(reader, _)| rows[reader]).min();
+            rows[place] = row.map_or(0, |row| row - 1);
+        }
+    }
+    let mut places: Vec<Option<(usize, usize)>> = vec![None; nodes.len()];
+    let mut used = std::collections::HashSet::new();
+    for place in (0..nodes.len()).rev() {
+        let mut choose = |node: usize, wanted: usize| {
+            if places[node].is_none() {
+                let free = (wanted..).find(|&column| !used.contains(&(column, rows[node])));
+                let free = (free.unwrap_or(wanted), rows[node]);
+                used.insert(free);
+                places[node] = Some(free);
+            }
+            places[node].map_or(0, |(column, _)| column)
+        };
+        let column = choose(place, 0);
+        for &input in &nodes[place].inputs {
+            choose(input, column);
+        }
+    }
+    places.into_iter().map(Option::unwrap_or_default).collect()
+}
