@@ -45,13 +45,12 @@ pub(super) fn pictures(stats: &Stats) -> Vec<Picture> {
 fn picture(place: usize, title: String, histogram: &Histogram, color: usize) -> Picture {
     let mut elements = String::new();
     text(&mut elements, "strong", (10.0, 18.0), &cut(&title, 40));
-    let quantiles = [0.5, 0.9, 0.99].map(|share| (share, histogram.quantile(share)));
+    let [p50, p99] = [0.5, 0.99].map(|share| histogram.quantile(share));
     let said = format!(
-        "{} · p50 {} · p90 {} · p99 {} · max {}",
+        "{} · p50 {} · p99 {} · max {}",
         count(histogram.count()),
-        time(quantiles[0].1),
-        time(quantiles[1].1),
-        time(quantiles[2].1),
+        time(p50),
+        time(p99),
         time(histogram.max())
     );
     text(&mut elements, "muted", (10.0, 34.0), &said);
@@ -103,10 +102,7 @@ fn picture(place: usize, title: String, histogram: &Histogram, color: usize) -> 
         let area = (x + step * bar as f64, y + height - high, step - 0.6, high);
         rect(&mut elements, &format!("f{color}"), area);
     }
-    for (share, quantile) in quantiles {
-        if share == 0.9 {
-            continue;
-        }
+    for quantile in [p50, p99] {
         let at = x + width * place_of(logarithm(quantile));
         let _ = write!(
             elements,

@@ -124,6 +124,8 @@ pub struct ReportWriter {
 pub struct ReportSummary {
     /// Epochs that are in the report.
     pub epochs: u64,
+    /// Epochs that are not, since more than 64 began at once.
+    pub lost: u64,
     /// Points of its timeline.
     pub samples: usize,
     /// Bytes of the page.
@@ -210,6 +212,7 @@ impl ReportWriter {
         }
         Ok(ReportSummary {
             epochs: recorded.number,
+            lost: untold,
             samples: recorded.timeline.samples().len(),
             bytes: page.len(),
         })

@@ -58,6 +58,7 @@
 
   function moment(seconds, shown) {
     const whole = Math.round(seconds), two = (n) => String(n).padStart(2, "0");
+    if (shown < 0.2) return (seconds * 1e3).toFixed(1) + " ms";
     if (shown < 2) return seconds.toFixed(2) + " s";
     if (shown < 20) return seconds.toFixed(1) + " s";
     if (shown < 120) return whole + " s";
@@ -87,9 +88,11 @@
         }
         paths[i].setAttribute("d", d);
       });
+      const hasLine = panel.limit !== null && panel.limit < high;
       const limit = plots[place].querySelector("path.limit");
-      if (limit) limit.setAttribute("d", panel.limit < high ? `M0 ${y(panel.limit)}H1000` : "");
-      plots[place].querySelector(".top").textContent = show(high) + (panel.unit ? " " + panel.unit : "");
+      if (limit) limit.setAttribute("d", hasLine ? `M0 ${y(panel.limit)}H1000` : "");
+      const label = panel.fixed ? "100 %" : hasLine ? "" : show(high) + " " + panel.unit;
+      plots[place].querySelector(".top").textContent = label;
       return lines;
     });
     const ticks = box.querySelectorAll(".axis span");

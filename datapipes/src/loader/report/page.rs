@@ -209,17 +209,14 @@ fn shown_panels(panels: &[Panel], recorded: &Recorded) -> String {
             );
         }
         if let Some((_, name)) = panel.limit.as_ref().filter(|(_, name)| !name.is_empty()) {
-            let _ = write!(said, "<span class=\"key\">{}</span>", escape(name));
+            let _ = write!(said, "<span class=\"key\">┄ {}</span>", escape(name));
         }
         let shown = plot(panel, recorded);
         let _ = write!(
             said,
             "</figcaption><div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" \
-             role=\"img\" aria-label=\"{}\">{}</svg><span class=\"top\">{} {}</span><div class=\"mark\"></div></div></figure>",
-            panel.title,
-            shown.elements,
-            number(shown.top),
-            panel.unit
+             role=\"img\" aria-label=\"{}\">{}</svg><span class=\"top\">{}</span><div class=\"mark\"></div></div></figure>",
+            panel.title, shown.elements, shown.label
         );
     }
     said.push_str("<div class=\"axis\">");

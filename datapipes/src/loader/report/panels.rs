@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::sampler::Recorded;
-use super::svg::{Picture, cut, number, rect, text};
+use super::svg::{Picture, cut, number, percent, rect, text};
 use super::timeline::{Panel, Sample, resample};
 
 /// Size of the coordinates of a plot, which is stretched to its place.
@@ -16,26 +16,28 @@ pub(super) const TICKS: usize = 6;
 pub(super) struct Plot {
     pub elements: String,
     pub top: f64,
+    /// Text at the upper edge; none where a line shows the limit.
+    pub label: String,
 }
 
 /// Draws a panel over the whole time.
 pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
     let samples = recorded.timeline.samples();
-    let number = stretches(samples);
+    let stretches = stretches(samples);
     let lines: Vec<Vec<f64>> = panel
         .lines
         .iter()
-        .map(|line| resample(samples, line, (0.0, recorded.seconds), number))
+        .map(|line| resample(samples, line, (0.0, recorded.seconds), stretches))
         .collect();
-    let sums = (0..number).map(|at| match panel.stacked {
+    let sums = (0..stretches).map(|at| match panel.stacked {
         true => lines.iter().map(|line| line[at]).sum(),
         false => lines.iter().map(|line| line[at]).fold(0.0, f64::max),
     });
     let top = top(sums.fold(0.0, f64::max), panel);
     let y = |value: f64| HIGH - HIGH * (value / top).min(1.0);
-    let step = ACROSS / number as f64;
+    let step = ACROSS / stretches as f64;
     let mut elements = format!("<path class=\"grid\" d=\"M0 {0}H{ACROSS}\"/>", HIGH / 2.0);
-    let mut below = vec![0.0; number];
+    let mut below = vec![0.0; stretches];
     for (line, values) in panel.lines.iter().zip(&lines) {
         let mut path = String::new();
         let mut draw = |place: usize, value: f64| {
@@ -45,7 +47,7 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
         let base = if panel.stacked {
             below.clone()
         } else {
-            vec![0.0; number]
+            vec![0.0; stretches]
         };
         for at in 0..number {
             let value = base[at] + values[at];
@@ -53,7 +55,7 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
             draw(at + 1, value);
         }
         if panel.stacked {
-            for at in (0..number).rev() {
+            for at in (0..stretches).rev() {
                 draw(at + 1, base[at]);
                 draw(at, base[at]);
             }
@@ -80,7 +82,16 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
         };
         let _ = write!(elements, "<path class=\"limit\" d=\"{path}\"/>");
     }
-    Plot { elements, top }
+    let label = match &panel.limit {
+        Some((_, name)) if name.is_empty() => percent(top),
+        Some((limit, _)) if *limit < top => String::new(),
+        _ => format!("{} {}", number(top), panel.unit),
+    };
+    Plot {
+        elements,
+        top,
+        label,
+    }
 }
 
 /// Returns the number of stretches in which samples are shown: a few batches in each, so that a rate
@@ -115,6 +126,7 @@ fn round_up(value: f64) -> f64 {
 pub(super) fn moment(seconds: f64, shown: f64) -> String {
     let whole = seconds.round() as u64;
     match shown {
+        shown if shown < 0.2 => format!("{:.1} ms", seconds * 1e3),
         shown if shown < 2.0 => format!("{seconds:.2} s"),
         shown if shown < 20.0 => format!("{seconds:.1} s"),
         shown if shown < 120.0 => format!("{whole} s"),

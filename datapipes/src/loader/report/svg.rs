@@ -52,9 +52,10 @@ pub(super) fn text(to: &mut String, class: &str, (x, y): (f64, f64), text: &str)
 
 /// Appends a rectangle; each class is one of the style's.
 pub(super) fn rect(to: &mut String, class: &str, (x, y, width, height): (f64, f64, f64, f64)) {
+    let round = (width.min(height) / 4.0).min(3.0);
     let _ = write!(
         to,
-        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"3\"/>"
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{round:.1}\"/>"
     );
 }
 
@@ -133,6 +134,7 @@ pub(super) fn time(duration: Duration) -> String {
 /// Returns a share in percent.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
+        tiny if tiny > 0.0 && tiny < 0.05 => "< 0.1 %".to_owned(),
         small if small > 0.0 && small < 9.95 => format!("{small:.1} %"),
         percent => format!("{percent:.0} %"),
     }

@@ -26,11 +26,14 @@ impl Stats {
         let mut advice = vec![self.pace_in_numbers()];
         let waited = self.consumer_waited();
         if waited >= 0.05 && !matches!(self.pace(), Pace::Inline) {
+            let own = self.wall.saturating_sub(self.waited);
+            let gain = self.wall.as_secs_f64() / own.as_secs_f64().max(1e-9);
+            let gain = match gain {
+                gain if gain < 20.0 => format!(", at most {gain:.2} times as fast"),
+                _ => String::new(),
+            };
             advice.push(format!(
-                "If data were always ready, the same loop would be at most {:.2} times as fast: it \
-                 waited for {:.0} % of {:.1?}.",
-                1.0 / (1.0 - waited).max(1e-3),
-                waited * 100.0,
+                "If data were always ready, the same loop would take {own:.1?} instead of {:.1?}{gain}.",
                 self.wall
             ));
         }
