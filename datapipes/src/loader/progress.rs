@@ -145,7 +145,7 @@ struct Bar {
 enum Drawing {
     /// Before the first item.
     NotYet,
-    /// By a thread: it ends when the first end is dropped, and the second tells when it has.
+    /// A thread draws: it ends when the first end is dropped, and the second tells when it has.
     Runs(Sender<()>, Receiver<()>),
     /// Not any more, or never.
     Over,

@@ -31,7 +31,7 @@ pub(super) type Latest = Arc<Mutex<Started>>;
 pub(super) struct Started {
     /// The latest one.
     pub latest: Option<Runs>,
-    /// Who is told of each from now on, with its number. It is told nothing while it is busy.
+    /// Receiver of each from now on, with its number. It is told nothing while it is busy.
     pub watcher: Option<SyncSender<StartedEpoch>>,
     /// Epochs of which the watcher was not told.
     pub untold: u64,

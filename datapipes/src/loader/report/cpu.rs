@@ -1,4 +1,4 @@
-//! Where CPU seconds went, as a picture.
+//! Picture of where CPU seconds went.
 
 use super::Stats;
 use super::svg::{COLORS, Picture, cut, number, percent, rect, text};

@@ -132,7 +132,7 @@ pub struct ReportSummary {
     pub bytes: usize,
 }
 
-/// What a page says of the loader, besides figures.
+/// Facts about the loader, besides figures.
 struct Facts {
     program: String,
     /// Begin, in seconds since 1970.

@@ -49,7 +49,7 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
         } else {
             vec![0.0; stretches]
         };
-        for at in 0..number {
+        for at in 0..stretches {
             let value = base[at] + values[at];
             draw(at, value);
             draw(at + 1, value);
@@ -147,6 +147,7 @@ pub(super) fn picture(panels: &[Panel], recorded: &Recorded) -> Picture {
         let Plot {
             elements: plot,
             top,
+            ..
         } = plot(panel, recorded);
         text(&mut elements, "strong", (LEFT, y + 18.0), panel.title);
         // Letters of this size are some 6 wide.
@@ -161,7 +162,10 @@ pub(super) fn picture(panels: &[Panel], recorded: &Recorded) -> Picture {
             text(&mut elements, "muted", (x + 14.0, y + 18.0), &name);
             x += 28.0 + 6.0 * name.chars().count() as f64;
         }
-        for (value, at) in [(top, y + 38.0), (top / 2.0, y + 28.0 + PLOT / 2.0 + 4.0)] {
+        let limit = panel.limit.as_ref().map(|(limit, _)| *limit);
+        let mark = limit.filter(|limit| *limit <= top).unwrap_or(top);
+        for value in [mark, mark / 2.0] {
+            let at = y + 28.0 + PLOT * (1.0 - value / top) + 4.0;
             text(&mut elements, "muted end", (LEFT - 6.0, at), &number(value));
         }
         let _ = write!(

@@ -62,7 +62,7 @@ pub(super) struct Sampler {
     workers: usize,
     begun: Instant,
     live: Vec<Live>,
-    /// What was done since the last sample.
+    /// Work since the last sample.
     sample: Sample,
     recorded: Recorded,
 }

@@ -1,4 +1,4 @@
-//! Says in words what limits an epoch, and what would help.
+//! Sentences about what limits an epoch, and what would help.
 
 use super::bottleneck::Pace;
 use super::{SegmentStats, Stats};

@@ -12,7 +12,7 @@ pub(super) enum Pace<'a> {
     Inline,
     /// Work of a segment on the workers, and the share of their time in which they are busy.
     Cpu(&'a SegmentStats, f64),
-    /// What runs on the thread ahead of the consumer, and the share of the time in which it is busy.
+    /// Steps on the thread ahead of the consumer, and the share of the time in which it is busy.
     Sequential(f64),
     /// I/O of a segment.
     Io(&'a SegmentStats),
