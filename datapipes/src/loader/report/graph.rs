@@ -1,12 +1,13 @@
 //! The graph as a picture: its nodes from the sources down to the consumer.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::Stats;
 use super::svg::{COLORS, Picture, count, cut, escape, number, percent, rect, text, time};
 use crate::loader::NodeStats;
 
-const WIDTH: f64 = 350.0;
+const WIDTH: f64 = 370.0;
 const HEIGHT: f64 = 48.0;
 /// Distances between boxes.
 const ACROSS: f64 = 24.0;
@@ -26,22 +27,25 @@ pub(super) fn picture(stats: &Stats) -> Picture {
     let slowest = stats.slowest_node();
     let busy: f64 = stats.nodes.iter().map(|n| n.busy.as_secs_f64()).sum();
     let (mut edges, mut boxes) = (String::new(), String::new());
-    let mut edge = |from: (f64, f64), to: (f64, f64)| {
-        let (from, to) = (
-            (from.0 + WIDTH / 2.0, from.1 + HEIGHT),
-            (to.0 + WIDTH / 2.0, to.1),
-        );
-        let half = f64::midpoint(from.1, to.1);
-        let _ = write!(
-            edges,
-            "<path class=\"edge\" d=\"M{:.0} {:.0}C{:.0} {half:.0} {:.0} {half:.0} {:.0} {:.0}\"/>",
-            from.0, from.1, from.0, to.0, to.0, to.1
-        );
+    let mut edge = |from: (usize, usize), to: (usize, usize)| {
+        let ((x, y), (end, bottom)) = (at(from), at(to));
+        let (x, y, end) = (x + WIDTH / 2.0, y + HEIGHT, end + WIDTH / 2.0);
+        let path = if to.1 - from.1 > 1 {
+            // Beside the boxes that are between.
+            let (lane, down, up) = (x + WIDTH / 2.0 + ACROSS / 2.0, y + DOWN, bottom - DOWN);
+            format!(
+                "M{x:.0} {y:.0}C{x:.0} {down:.0} {lane:.0} {y:.0} {lane:.0} {down:.0}V{up:.0}C{lane:.0} {bottom:.0} {end:.0} {up:.0} {end:.0} {bottom:.0}"
+            )
+        } else {
+            let half = f64::midpoint(y, bottom);
+            format!("M{x:.0} {y:.0}C{x:.0} {half:.0} {end:.0} {half:.0} {end:.0} {bottom:.0}")
+        };
+        let _ = write!(edges, "<path class=\"edge\" d=\"{path}\"/>");
     };
     for (place, node) in stats.nodes.iter().enumerate() {
         let (x, y) = at(places[place]);
         for &input in &node.inputs {
-            edge(at(places[input]), (x, y));
+            edge(places[input], places[place]);
         }
         let share = node.busy.as_secs_f64() / busy.max(1e-9);
         frame(&mut boxes, (x, y), slowest == Some(place));
@@ -83,8 +87,9 @@ pub(super) fn picture(stats: &Stats) -> Picture {
         }
     }
     if let Some(root) = places.last() {
-        let (x, y) = at((root.0, rows));
-        edge(at(*root), (x, y));
+        let consumer = (root.0, rows);
+        let (x, y) = at(consumer);
+        edge(*root, consumer);
         let waited = stats.consumer_waited();
         frame(&mut boxes, (x, y), stats.delivered > 0 && waited < 0.05);
         text(&mut boxes, "strong", (x + 26.0, y + 18.0), "consumer");
@@ -139,39 +144,44 @@ fn figures(stats: &Stats, node: &NodeStats) -> String {
     said
 }
 
-/// Returns the column and row of each node: its row is below those of its inputs, and its column
-/// that of its first reader if it is free.
-fn places(nodes: &[NodeStats]) -> Vec<(usize, usize)> {
-    let mut rows = vec![0; nodes.len()];
-    for (place, node) in nodes.iter().enumerate() {
-        let above = node.inputs.iter().map(|&input| rows[input] + 1);
-        rows[place] = above.max().unwrap_or(0);
-    }
-    // Sources stand right above their readers.
-    for place in (0..nodes.len()).rev() {
-        if nodes[place].inputs.is_empty() {
-            let readers = nodes.iter().enumerate();
-            let below = readers.filter(|(_, node)| node.inputs.contains(&place));
-            let row = below.map(|(reader, _)| rows[reader]).min();
-            rows[place] = row.map_or(0, |row| row - 1);
+/// Returns the column and row of each node: its row is above those of its readers, and its column
+/// that of its first reader if it is free there.
+pub(super) fn places(nodes: &[NodeStats]) -> Vec<(usize, usize)> {
+    // Rows from the bottom: readers come after their inputs.
+    let mut levels = vec![0; nodes.len()];
+    for (place, node) in nodes.iter().enumerate().rev() {
+        for &input in &node.inputs {
+            levels[input] = levels[input].max(levels[place] + 1);
         }
     }
-    let mut places: Vec<Option<(usize, usize)>> = vec![None; nodes.len()];
-    let mut used = std::collections::HashSet::new();
-    for place in (0..nodes.len()).rev() {
-        let mut choose = |node: usize, wanted: usize| {
-            if places[node].is_none() {
-                let free = (wanted..).find(|&column| !used.contains(&(column, rows[node])));
-                let free = (free.unwrap_or(wanted), rows[node]);
-                used.insert(free);
-                places[node] = Some(free);
-            }
-            places[node].map_or(0, |(column, _)| column)
-        };
-        let column = choose(place, 0);
-        for &input in &nodes[place].inputs {
-            choose(input, column);
+    let rows = levels.iter().max().map_or(0, |most| most + 1);
+    let mut columns: Vec<Option<usize>> = vec![None; nodes.len()];
+    let mut used = HashSet::new();
+    // A path is followed to its source before the next is begun.
+    let mut open: Vec<(usize, usize)> = nodes
+        .len()
+        .checked_sub(1)
+        .map(|root| (root, 0))
+        .into_iter()
+        .collect();
+    while let Some((place, wanted)) = open.pop() {
+        if columns[place].is_some() {
+            continue;
         }
+        let free = (wanted..).find(|&column| used.insert((column, levels[place])));
+        columns[place] = free;
+        let column = free.unwrap_or(wanted);
+        open.extend(
+            nodes[place]
+                .inputs
+                .iter()
+                .rev()
+                .map(|&input| (input, column)),
+        );
     }
-    places.into_iter().map(Option::unwrap_or_default).collect()
+    let columns = columns.into_iter().map(Option::unwrap_or_default);
+    columns
+        .zip(levels)
+        .map(|(column, level)| (column, rows - 1 - level))
+        .collect()
 }

@@ -43,6 +43,9 @@ pub(super) fn page(
         "about" => about(facts, recorded),
         "verdict" => verdict(recorded, stats),
         "panels" => shown_panels(panels, recorded),
+        // A narrow graph leaves room beside it.
+        "columns" if pictures.graph.width < 500.0 => "two".to_owned(),
+        "columns" => "one".to_owned(),
         "graph" => pictures.graph.inline(),
         "cpu" => pictures.cpu.inline(),
         "cpu_title" => escape(&pictures.cpu.title),
@@ -166,12 +169,11 @@ fn share(recorded: &Recorded, stats: &Stats) -> String {
     ];
     let mut said = "<div class=\"share\">".to_owned();
     for (class, share, name) in parts.into_iter().filter(|(_, share, _)| *share >= 0.005) {
-        let title = format!("{} of the time the consumer {name}", percent(share));
-        let title = title.replace("the consumer no", "no");
+        let said_here = format!("{} {name}", percent(share));
+        let shown = if share < 0.12 { "" } else { &said_here };
         let _ = write!(
             said,
-            "<span class=\"{class}\" style=\"flex:{share:.4}\" title=\"{title}\">{} {name}</span>",
-            percent(share)
+            "<span class=\"{class}\" style=\"flex:{share:.4}\" title=\"{said_here}\">{shown}</span>"
         );
     }
     said + "</div>"
@@ -330,19 +332,19 @@ fn skips(stats: &Stats) -> String {
     if stats.skips.is_empty() {
         return String::new();
     }
-    let head = ["node", "kind", "items", "first error", "last error"];
+    let head = ["node", "kind", "first error", "last error", "items"];
     let rows = stats.skips.iter().take(SKIPPED).map(|skips| {
         vec![
             cut(&skips.node, LONG),
             skips.kind.to_string(),
-            count(skips.items),
             cut(&skips.first, LONG),
             cut(&skips.last, LONG),
+            count(skips.items),
         ]
     });
     let mut said = format!(
         "<section><h2>What was skipped, and why</h2>{}",
-        table(2, &head, rows)
+        table(4, &head, rows)
     );
     let head = ["node", "item", "kind", "error"];
     let rows = stats.skipped_items.iter().take(SKIPPED).map(|skipped| {

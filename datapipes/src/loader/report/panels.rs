@@ -153,7 +153,7 @@ pub(super) fn picture(panels: &[Panel], recorded: &Recorded) -> Picture {
         // Letters of this size are some 6 wide.
         let mut x = LEFT + 20.0 + 7.5 * panel.title.len() as f64;
         for line in &panel.lines {
-            let name = cut(&line.name, 28);
+            let name = cut(&line.name, 22);
             rect(
                 &mut elements,
                 &format!("f{}", line.color),

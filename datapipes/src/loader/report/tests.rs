@@ -267,6 +267,28 @@ fn stretches_have_the_mean_or_the_largest_value() {
     assert_eq!(resample(&[], &line(Join::Mean), (0.0, 0.0), 1), [0.0]);
 }
 
+/// Boxes of a graph with forks and joins stand apart, each above its readers.
+#[test]
+fn nodes_have_places_of_their_own_above_their_readers() {
+    let source = Graph::range(0..20);
+    let [left, right] = source.fork();
+    let long = left.map(|v| v + 1).map(|v| v * 2).filter(|v| v % 3 > 0);
+    let joined = Graph::concat(vec![long, right.map(|v| v), Graph::range(0..3)]);
+    let loader = DataLoader::builder(joined.batch(2)).build().unwrap();
+    loader.epoch(0).blocking().for_each(drop);
+    let stats = loader.stats().unwrap();
+    let places = graph::places(&stats.nodes);
+    let different: std::collections::HashSet<_> = places.iter().collect();
+    assert_eq!(different.len(), places.len());
+    for (place, node) in stats.nodes.iter().enumerate() {
+        for &input in &node.inputs {
+            assert!(places[input].1 < places[place].1, "{places:?}");
+        }
+    }
+    let columns = places.iter().map(|place| place.0).max();
+    assert_eq!(columns, Some(2), "{places:?}");
+}
+
 /// Ten hours of a large graph, with all that a report has.
 #[test]
 fn the_largest_report_is_below_five_megabytes() {

@@ -114,11 +114,12 @@ impl Timeline {
         self.spread(|sample| (sample.running, Some(&mut sample.waited)));
         for place in 0..segments {
             self.spread(|sample| {
-                let busy = sample.segments.get_mut(place);
-                (
-                    sample.seconds * workers.max(1) as f64,
-                    busy.map(|segment| &mut segment.busy),
-                )
+                let all = sample.seconds * workers.max(1) as f64;
+                let busy = |segment: &SegmentSample| segment.busy;
+                let sum: f64 = sample.segments.iter().map(busy).sum();
+                let own = sample.segments.get_mut(place).map(|own| &mut own.busy);
+                let others = sum - own.as_ref().map_or(0.0, |own| **own);
+                ((all - others).max(0.0), own)
             });
         }
         let full = self.samples.len() >= MOST;
