@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::Stats;
-use super::svg::{COLORS, Picture, count, cut, escape, number, percent, rect, text, time};
-use crate::loader::NodeStats;
+use super::svg::{COLORS, Picture, bytes, count, cut, escape, number, percent, rect, text, time};
+use crate::loader::{NodeStats, QueueStats};
 
 const WIDTH: f64 = 370.0;
 const HEIGHT: f64 = 48.0;
@@ -46,6 +46,9 @@ pub(super) fn picture(stats: &Stats) -> Picture {
         let (x, y) = at(places[place]);
         for &input in &node.inputs {
             edge(places[input], places[place]);
+        }
+        if let Some(queue) = &node.queue {
+            ready(&mut boxes, (x, y), queue);
         }
         let share = node.busy.as_secs_f64() / busy.max(1e-9);
         frame(&mut boxes, (x, y), slowest == Some(place));
@@ -90,6 +93,9 @@ pub(super) fn picture(stats: &Stats) -> Picture {
         let consumer = (root.0, rows);
         let (x, y) = at(consumer);
         edge(*root, consumer);
+        if let Some(queue) = &stats.queue {
+            ready(&mut boxes, at(*root), queue);
+        }
         let waited = stats.consumer_waited();
         frame(&mut boxes, (x, y), stats.delivered > 0 && waited < 0.05);
         text(&mut boxes, "strong", (x + 26.0, y + 18.0), "consumer");
@@ -120,6 +126,21 @@ pub(super) fn picture(stats: &Stats) -> Picture {
         height: bottom - DOWN + MARGIN,
         elements: edges + &boxes,
     }
+}
+
+/// Draws the figures of the queue below a box.
+fn ready(to: &mut String, (x, y): (f64, f64), queue: &QueueStats) {
+    let (ready, depth) = (number(queue.occupancy), count(queue.depth));
+    let said = format!(
+        "{ready} of {depth} ready · at most {}",
+        bytes(queue.memory.most)
+    );
+    text(
+        to,
+        "muted",
+        (x + WIDTH / 2.0 + 7.0, y + HEIGHT + 15.0),
+        &said,
+    );
 }
 
 /// Draws the box of a node, and marks that of the part that sets the pace.

@@ -73,22 +73,29 @@ impl<T> DataLoader<T> {
             ));
         }
         let (sender, receiver) = sync_channel(WAITING);
-        let mut started = lock(&self.latest);
-        if started.watcher.is_some() {
-            return Err(about("a report of this loader is being recorded already"));
-        }
-        let file = File::create(path).map_err(|error| cannot(path, error))?;
         let mut sampler = Sampler::new(self.latest.clone(), self.engine.settings.workers);
-        if let Some(latest) = &started.latest {
-            sampler.add_running(latest.clone());
+        {
+            let mut started = lock(&self.latest);
+            if started.watcher.is_some() {
+                return Err(about("a report of this loader is being recorded already"));
+            }
+            (started.watcher, started.untold) = (Some(sender), 0);
+            if let Some(latest) = &started.latest {
+                sampler.add_running(latest.clone());
+            }
         }
         let (result, recorded) = channel();
-        spawn_thread("datapipes-report".to_owned(), move || {
-            let _ = result.send(sampler.run(&receiver));
-        })
-        .map_err(|error| cannot(path, error))?;
-        (started.watcher, started.untold) = (Some(sender), 0);
-        drop(started);
+        let file = File::create(path)
+            .and_then(|file| {
+                spawn_thread("datapipes-report".to_owned(), move || {
+                    let _ = result.send(sampler.run(&receiver));
+                })?;
+                Ok(file)
+            })
+            .map_err(|error| {
+                lock(&self.latest).watcher = None;
+                cannot(path, error)
+            })?;
         Ok(ReportWriter {
             path: path.to_owned(),
             svgs: None,

@@ -115,6 +115,8 @@ pub struct NodeStats {
     pub item_time: Histogram,
     /// The segment that the node runs in.
     pub segment: Option<char>,
+    /// The queue after the node, if it runs on a thread of its own.
+    pub queue: Option<QueueStats>,
 }
 
 /// Figures of the edges of a segment.
@@ -197,7 +199,7 @@ pub struct ChildStats {
     pub items: u64,
 }
 
-/// Figures of the queue before the consumer.
+/// Figures of the queue before the consumer, or after a node that runs on a thread of its own.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -206,6 +208,8 @@ pub struct QueueStats {
     pub depth: u64,
     /// Items ready when the consumer came, on average.
     pub occupancy: f64,
+    /// Bytes of the items in the queue.
+    pub memory: MemoryStats,
     /// Number of polls that `occupancy` is an average of.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) polls: u64,
@@ -320,13 +324,15 @@ impl Stats {
                 (before.occupancy, before.polls),
             );
         }
-        if let (Some(queue), Some(before)) = (&mut self.queue, &earlier.queue) {
-            queue.producer_waited += before.producer_waited;
-            queue.producer_busy += before.producer_busy;
-            (queue.occupancy, queue.polls) = mean_of_both(
-                (queue.occupancy, queue.polls),
-                (before.occupancy, before.polls),
-            );
+        let queues = self.nodes.iter_mut().map(|node| &mut node.queue);
+        let before = earlier.nodes.iter().map(|node| &node.queue);
+        let queues = queues
+            .zip(before)
+            .chain([(&mut self.queue, &earlier.queue)]);
+        for (queue, before) in queues {
+            if let (Some(queue), Some(before)) = (queue, before) {
+                queue.add_epoch(before);
+            }
         }
         if let (Some(device), Some(before)) = (&mut self.device, &earlier.device) {
             device.uploaded += before.uploaded;
@@ -373,6 +379,9 @@ impl NodeStats {
         }
         self.busy = self.busy.saturating_sub(before.busy);
         self.item_time = self.item_time.since(&before.item_time);
+        if let (Some(queue), Some(before)) = (&mut self.queue, &before.queue) {
+            queue.subtract(before);
+        }
     }
 }
 
@@ -402,6 +411,27 @@ impl SegmentStats {
 }
 
 impl QueueStats {
+    /// Adds the queue of another rank of the same epoch, which is one more.
+    fn add_rank(&mut self, other: &QueueStats) {
+        self.depth += other.depth;
+        self.occupancy += other.occupancy;
+        self.polls = self.polls.max(other.polls);
+        self.memory.add(other.memory);
+        self.producer_waited += other.producer_waited;
+        self.producer_busy += other.producer_busy;
+    }
+
+    /// Adds the figures of an earlier epoch.
+    fn add_epoch(&mut self, earlier: &QueueStats) {
+        self.producer_waited += earlier.producer_waited;
+        self.producer_busy += earlier.producer_busy;
+        self.memory.most = self.memory.most.max(earlier.memory.most);
+        (self.occupancy, self.polls) = mean_of_both(
+            (self.occupancy, self.polls),
+            (earlier.occupancy, earlier.polls),
+        );
+    }
+
     fn subtract(&mut self, before: &QueueStats) {
         self.producer_waited = self.producer_waited.saturating_sub(before.producer_waited);
         self.producer_busy = self.producer_busy.saturating_sub(before.producer_busy);
