@@ -1,5 +1,5 @@
-//! Cost of looking: epochs while a trace is written, and while the figures are read ten times a
-//! second, beside the same epochs without. Images (W2), and integers at their cheapest (W5).
+//! Cost of looking: epochs while a trace or a report is written, and while the figures are read ten
+//! times a second, beside the same epochs without. Images (W2), and integers at their cheapest (W5).
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes. The cost of
 //! the counters themselves is held by `cargo bench --bench instructions`.
@@ -25,7 +25,7 @@ fn measure<T: Send + 'static>(
 ) -> Result<(), BoxError> {
     let folder = tempfile::tempdir()?;
     let loader = || DataLoader::builder(graph()).workers(2).build();
-    let (plain, traced, watched) = (loader()?, loader()?, loader()?);
+    let (plain, traced, watched, reported) = (loader()?, loader()?, loader()?, loader()?);
     let run = |loader: &DataLoader<T>| {
         let batches = loader.epoch(0).blocking();
         batches
@@ -41,6 +41,12 @@ fn measure<T: Send + 'static>(
             run(&traced);
             let written = trace.finish().expect("a file that can be written");
             (events, lost) = (written.events, written.lost);
+        }),
+        case("a report", || {
+            let report = reported.report(folder.path().join("report.html"));
+            let report = report.expect("a new file");
+            run(&reported);
+            report.finish().expect("a file that can be written");
         }),
         case("figures read ten times a second", || {
             let ended = AtomicBool::new(false);

@@ -7,7 +7,8 @@
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size
 //! PIXELS`, `--seed N`, `--images N` (number of pictures to make), `--skip N` (maximum number of
-//! bad pictures to skip), `--trace FILE` (a timeline for `ui.perfetto.dev`, compressed if the name
+//! bad pictures to skip), `--progress` (a progress bar), `--report FILE` (a page for a browser with
+//! what limits the loader), `--trace FILE` (a timeline for `ui.perfetto.dev`, compressed if the name
 //! ends in `.gz`).
 
 mod support;
@@ -17,12 +18,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, OnError, Order};
-use indicatif::ProgressBar;
 use support::args::Args;
-use support::{bar_style, images, shards};
+use support::{images, shards};
 
 const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [--order strict|bounded(N)|arrival] \
-                     [--size PIXELS] [--seed N] [--images N] [--skip N] [--trace FILE]";
+                     [--size PIXELS] [--seed N] [--images N] [--skip N] [--progress] [--report FILE] [--trace FILE]";
 
 fn main() -> ExitCode {
     support::exit_code(run())
@@ -30,9 +30,9 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let known = [
-        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip", "trace",
+        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip", "report", "trace",
     ];
-    let args = Args::parse(&[], &known, USAGE);
+    let args = Args::parse(&["progress"], &known, USAGE);
     let (batch, size) = (
         args.get("batch").unwrap_or(64),
         args.get("size").unwrap_or(224),
@@ -63,15 +63,23 @@ fn run() -> Result<(), BoxError> {
     let trace = args.get::<PathBuf>("trace");
     let writer = trace.as_ref().map(|path| loader.trace(path)).transpose()?;
 
+    let report = args.get::<PathBuf>("report");
+    let page = report
+        .as_ref()
+        .map(|path| loader.report(path))
+        .transpose()?;
+
     // Run and consume.
     for epoch in 0..args.get("epochs").unwrap_or(1) {
-        let bar = ProgressBar::no_length().with_style(bar_style(
-            "{msg} {spinner} {pos} images, {per_sec}, {elapsed}",
-        ));
-        bar.set_message(format!("epoch {epoch}"));
+        let batches = loader.epoch(epoch).blocking();
+        let batches: Box<dyn Iterator<Item = _>> = if args.has("progress") {
+            Box::new(batches.progress())
+        } else {
+            Box::new(batches)
+        };
         let begun = Instant::now();
         let (mut count, mut first, mut mean) = (0, None, 0.0);
-        for result in loader.epoch(epoch).blocking() {
+        for result in batches {
             let (images, labels) = result?;
             first.get_or_insert_with(|| begun.elapsed());
             // A training step would be here. Reading one value of each picture shows that the
@@ -82,9 +90,7 @@ fn run() -> Result<(), BoxError> {
                 .step_by(3 * (size * size) as usize)
                 .sum::<f32>();
             count += labels.len();
-            bar.set_position(count as u64);
         }
-        bar.finish_and_clear();
         let wall = begun.elapsed().as_secs_f64();
         println!(
             "epoch {epoch}: {count} images in {wall:.2} s, {:.0} images/s; first batch after {:.0} ms; mean of the first \
@@ -97,6 +103,13 @@ fn run() -> Result<(), BoxError> {
     if let (Some(path), Some(writer)) = (&trace, writer) {
         let events = writer.finish()?.events;
         println!("{events} events in {}", path.display());
+    }
+    if let (Some(path), Some(page)) = (&report, page) {
+        page.finish()?;
+        println!(
+            "a report of what limits the loader is in {}",
+            path.display()
+        );
     }
     println!("\n{}", loader.explain());
     if let Some(stats) = loader.stats() {

@@ -76,6 +76,7 @@
 //! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.
 //! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`,
 //!   `into_array`, `from_array`).
+//! - `progress`: progress bars on standard error, `Epoch::progress`.
 //! - `serde`: [`Wire`] for types that serde can write and read
 //!   ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
 //! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`];

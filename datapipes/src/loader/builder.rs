@@ -3,10 +3,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::autosave::Saver;
 use super::epoch_source::EpochSource;
+use super::rank_epoch::Latest;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
@@ -383,7 +384,7 @@ impl<T: Send + 'static> Builder<T> {
         }
         Ok(DataLoader {
             engine: Arc::new(Engine::new(flow, plan, self.settings)),
-            latest: Arc::new(Mutex::new(None)),
+            latest: Latest::default(),
             on_error: self.on_error,
             saver: self
                 .autosave

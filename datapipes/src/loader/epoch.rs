@@ -168,13 +168,13 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     /// graph](crate::DataLoader::resume_edited).
     ///
     /// # Examples
-    /// The length of a progress bar:
+    /// The length of a progress bar; with feature `progress`, [`progress`](Self::progress) draws one.
     /// ```
     /// use datapipes::{DataLoader, Graph};
     ///
     /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
     /// let mut epoch = loader.epoch(0).blocking();
-    /// let steps = epoch.steps_left().unwrap_or(0); // e.g. `indicatif::ProgressBar::new(steps)`
+    /// let steps = epoch.steps_left().unwrap_or(0);
     /// assert_eq!((steps, epoch.by_ref().count(), epoch.steps_left()), (3, 3, Some(0)));
     /// # Ok::<(), datapipes::BoxError>(())
     /// ```
@@ -259,6 +259,12 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     /// snapshot.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.state_before(false)
+    }
+
+    /// Returns the runs of the epoch's ranks.
+    #[cfg(feature = "progress")]
+    pub(super) fn runs(&self) -> &Runs {
+        &self.runs
     }
 
     /// Returns the checkpoint, taken before the last item if that goes `back`.

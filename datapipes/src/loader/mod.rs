@@ -11,12 +11,16 @@ mod checkpoint;
 mod epoch;
 mod epoch_source;
 mod headroom;
+mod json;
 mod left;
 mod policy;
 mod prefetch_to_device;
+#[cfg(feature = "progress")]
+mod progress;
 mod rank_epoch;
 mod ranks;
 mod replay;
+mod report;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -37,7 +41,10 @@ pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
 pub use headroom::{Headroom, PartPace};
 pub use policy::OnError;
+#[cfg(feature = "progress")]
+pub use progress::WithProgress;
 pub use replay::{Replay, Step};
+pub use report::{ReportSummary, ReportWriter};
 pub use stats::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };
@@ -75,7 +82,7 @@ use crate::{ErrorKind, Graph, Result};
 /// ```
 pub struct DataLoader<T> {
     engine: Arc<Engine>,
-    /// The latest epoch that was started, for figures.
+    /// Epochs that were started, for figures.
     latest: Latest,
     on_error: OnError,
     /// Saves the checkpoints of the loader's epochs.
@@ -338,29 +345,31 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Returns the plan as a tree, the consumer first: where each part runs, with how many workers,
     /// after which queues, and, once an epoch has run, the measurements.
     pub fn explain(&self) -> String {
-        let remarks = self
-            .stats()
-            .map(|stats| stats.remarks(&self.engine))
-            .unwrap_or_default();
-        let Engine {
-            flow,
-            plan,
-            settings,
-            ..
-        } = &*self.engine;
-        Explain {
-            flow,
-            plan,
-            settings,
-            remarks,
-        }
-        .to_string()
+        explain(&self.engine, self.stats().as_ref())
     }
 
     /// Returns the figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
-        Stats::of_all(lock(&self.latest).as_ref()?)
+        Stats::of_all(lock(&self.latest).latest.as_ref()?)
     }
+}
+
+/// Returns the plan as a tree, with measurements.
+fn explain(engine: &Engine, stats: Option<&Stats>) -> String {
+    let remarks = stats.map(|stats| stats.remarks(engine)).unwrap_or_default();
+    let Engine {
+        flow,
+        plan,
+        settings,
+        ..
+    } = engine;
+    Explain {
+        flow,
+        plan,
+        settings,
+        remarks,
+    }
+    .to_string()
 }
 
 impl<T> fmt::Debug for DataLoader<T> {

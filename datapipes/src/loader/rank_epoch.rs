@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
@@ -24,7 +25,32 @@ use crate::{Error, ErrorKind, Item, Result};
 
 /// Running epochs of all ranks that an epoch reads, each once it has begun; for figures.
 pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
-pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
+pub(super) type Latest = Arc<Mutex<Started>>;
+
+/// Epochs of a loader that were started.
+#[derive(Default)]
+pub(super) struct Started {
+    /// The latest one.
+    pub latest: Option<Runs>,
+    /// Receiver of each from now on, with its number. It is told nothing while it is busy.
+    pub watcher: Option<SyncSender<StartedEpoch>>,
+    /// Epochs of which the watcher was not told.
+    pub untold: u64,
+}
+
+/// An epoch that was started: its number, and its running epochs of ranks.
+pub(super) type StartedEpoch = (u64, Runs);
+
+impl Started {
+    pub fn begin(&mut self, number: u64, runs: Runs) {
+        if let Some(watcher) = &self.watcher
+            && watcher.try_send((number, runs.clone())).is_err()
+        {
+            self.untold += 1;
+        }
+        self.latest = Some(runs);
+    }
+}
 
 /// The arguments for opening an epoch.
 pub(super) struct Start {
@@ -36,7 +62,7 @@ pub(super) struct Start {
     /// Ranks that are read in turn, and the place where each goes on.
     pub ranks: Vec<(Share, Option<(Saved, Resume)>)>,
     pub runs: Runs,
-    /// Runs of the loader's latest epoch, until this one has begun.
+    /// Epochs of the loader that were started, without this one until it has begun.
     pub latest: Latest,
     pub device_depth: usize,
 }

@@ -20,6 +20,7 @@ pub(super) struct Ranks<T> {
     others: Vec<RankEpoch<T>>,
     /// Number of the rank that gave the last item.
     last: usize,
+    number: u64,
     runs: Runs,
     latest: Option<Latest>,
 }
@@ -36,6 +37,7 @@ impl<T: Send + 'static> Ranks<T> {
             at,
             others: ranks,
             last,
+            number: start.number,
             runs: start.runs,
             latest: Some(start.latest),
         }
@@ -75,7 +77,7 @@ impl<T: Send + 'static> Ranks<T> {
 impl<T: Send + 'static> Batches<T> for Ranks<T> {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         if let Some(latest) = self.latest.take() {
-            *lock(&latest) = Some(self.runs.clone());
+            lock(&latest).begin(self.number, self.runs.clone());
         }
         loop {
             self.turn();

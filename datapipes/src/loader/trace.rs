@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::DataLoader;
+use super::json::quote;
 use crate::run::{Event, Timeline, TimelineSlot, Track, spawn_thread};
 use crate::{Error, ErrorKind, Result};
 
@@ -97,7 +98,7 @@ impl<T> DataLoader<T> {
 }
 
 /// Returns true if writing to the path may wait for a reader for ever.
-fn blocks(path: &Path) -> bool {
+pub(super) fn blocks(path: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileTypeExt;
@@ -396,19 +397,4 @@ impl Args<'_> {
         self.key(key);
         quote(text, self.to);
     }
-}
-
-/// Appends a text as a JSON string.
-fn quote(text: &str, to: &mut String) {
-    to.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => to.extend(['\\', letter]),
-            '\0'..='\u{1f}' => {
-                let _ = write!(to, "\\u{:04x}", u32::from(letter));
-            }
-            _ => to.push(letter),
-        }
-    }
-    to.push('"');
 }

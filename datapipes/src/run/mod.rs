@@ -57,6 +57,7 @@ pub(crate) use deadlock::{DeadlockCheck, QUIET};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
+pub(crate) use gauge::QueueGauge;
 pub(crate) use pinned_thread::PinnedThread;
 pub(crate) use replay::{Carried, NodeResult, Replayer, Way, batch};
 pub(crate) use scope::{Scope, inside_itself};

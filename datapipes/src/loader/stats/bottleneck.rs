@@ -1,90 +1,145 @@
 //! Finds the part that sets the pace of an epoch.
 
-use super::{SegmentStats, Stats};
+use super::{NodeStats, SegmentStats, Stats};
 use crate::Work;
 
+/// The part that sets the pace of an epoch.
+pub(super) enum Pace<'a> {
+    Consumer,
+    /// The upload to the device, and the share of the time in which it is busy.
+    Upload(f64),
+    /// The graph, on the thread that reads it.
+    Inline,
+    /// Work of a segment on the workers, and the share of their time in which they are busy.
+    Cpu(&'a SegmentStats, f64),
+    /// Steps on the thread ahead of the consumer, and the share of the time in which it is busy.
+    Sequential(f64),
+    /// I/O of a segment.
+    Io(&'a SegmentStats),
+    Unclear {
+        workers: f64,
+        sequential: f64,
+    },
+}
+
 impl Stats {
-    /// Returns the part that sets the pace, in words.
-    pub(super) fn find_bottleneck(&self) -> String {
-        let workers = self.workers;
+    /// Returns the part that sets the pace.
+    pub(super) fn pace(&self) -> Pace<'_> {
         let wall = self.wall.as_secs_f64().max(1e-9);
-        let busiest = self
-            .nodes
-            .iter()
-            .max_by_key(|n| n.busy)
-            .map(|n| n.name.clone())
-            .unwrap_or_default();
-        let waited = self.consumer_waited();
-        if waited < 0.05 {
-            return format!(
-                "the consumer: it waited for {:.1} % of the time",
-                waited * 100.0
-            );
+        if self.consumer_waited() < 0.05 {
+            return Pace::Consumer;
         }
         let upload = self
             .device
             .as_ref()
             .map_or(0.0, |device| device.busy.as_secs_f64() / wall);
         if upload >= 0.5 {
-            return format!(
-                "the upload to the device: busy for {:.0} % of the time",
-                upload * 100.0
-            );
+            return Pace::Upload(upload);
         }
         let Some(queue) = &self.queue else {
-            let whose = if self.device.is_some() {
-                "device stage's"
-            } else {
-                "consumer's"
-            };
-            return format!("the graph, inline on the {whose} thread; most of it in `{busiest}`");
+            return Pace::Inline;
         };
         let cpu = self
             .segments
             .iter()
             .filter(|s| s.work == Work::Cpu && !s.inline);
-        let pool =
-            cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>() / (wall * workers.max(1) as f64);
-        let driver = queue.producer_busy.as_secs_f64() / wall;
+        let workers = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>()
+            / (wall * self.workers.max(1) as f64);
+        let sequential = queue.producer_busy.as_secs_f64() / wall;
         let most = cpu.max_by_key(|s| s.busy);
         let io = self
             .segments
             .iter()
             .filter(|s| s.work == Work::Io)
             .max_by_key(|s| s.full);
+        match (most, io) {
+            (Some(segment), _) if workers >= 0.5 && workers >= sequential => {
+                Pace::Cpu(segment, workers)
+            }
+            _ if sequential >= 0.5 => Pace::Sequential(sequential),
+            (_, Some(segment)) => Pace::Io(segment),
+            _ => Pace::Unclear {
+                workers,
+                sequential,
+            },
+        }
+    }
+
+    /// Returns the index in [`nodes`](Self::nodes) of the node that takes most of the time in the
+    /// part that sets the pace; `None` if that is the consumer, an upload, or no part in
+    /// particular.
+    pub fn slowest_node(&self) -> Option<usize> {
+        let in_segment = |letter| move |node: &NodeStats| node.segment == Some(letter);
+        let most = |is_of: &dyn Fn(&NodeStats) -> bool| {
+            let nodes = self.nodes.iter().enumerate();
+            nodes
+                .filter(|(_, node)| is_of(node))
+                .max_by_key(|(_, node)| node.busy)
+                .map(|(place, _)| place)
+        };
+        match self.pace() {
+            Pace::Inline => most(&|_| true),
+            Pace::Sequential(_) => most(&|node| !self.is_on_workers(node)),
+            Pace::Cpu(segment, _) | Pace::Io(segment) => most(&in_segment(segment.letter)),
+            Pace::Consumer | Pace::Upload(_) | Pace::Unclear { .. } => None,
+        }
+    }
+
+    /// Returns true if a node runs in a segment of its own threads or requests.
+    fn is_on_workers(&self, node: &NodeStats) -> bool {
+        let mut segments = self.segments.iter();
+        segments.any(|segment| Some(segment.letter) == node.segment && !segment.inline)
+    }
+
+    /// Returns the name of the [slowest node](Self::slowest_node), or nothing.
+    pub(super) fn slowest_name(&self) -> &str {
+        self.slowest_node().map_or("", |at| &self.nodes[at].name)
+    }
+
+    /// Returns the part that sets the pace, in words.
+    pub(super) fn find_bottleneck(&self) -> String {
+        let percent = |share: f64| format!("{:.0} % of the time", share * 100.0);
         let nodes = |segment: &SegmentStats| {
             format!("segment {} ({})", segment.letter, segment.nodes.join(" → "))
         };
-        match (most, io) {
-            (Some(segment), _) if pool >= 0.5 && pool >= driver => {
-                let node = self
-                    .nodes
-                    .iter()
-                    .filter(|n| n.segment == Some(segment.letter))
-                    .max_by_key(|n| n.busy);
-                format!(
-                    "{}, mostly `{}`: the {workers} workers are busy for {:.0} % of the time",
-                    nodes(segment),
-                    node.map_or("", |n| &n.name),
-                    pool * 100.0
-                )
+        let node = self.slowest_name();
+        match self.pace() {
+            Pace::Consumer => format!(
+                "the consumer: it waited for {:.1} % of the time",
+                self.consumer_waited() * 100.0
+            ),
+            Pace::Upload(busy) => format!("the upload to the device: busy for {}", percent(busy)),
+            Pace::Inline => {
+                let whose = if self.device.is_some() {
+                    "device stage's"
+                } else {
+                    "consumer's"
+                };
+                format!("the graph, inline on the {whose} thread; most of it in `{node}`")
             }
-            _ if driver >= 0.5 => {
-                format!(
-                    "the sequential part (busy for {:.0} % of the time), mostly `{busiest}`",
-                    driver * 100.0
-                )
-            }
-            (_, Some(segment)) => format!(
+            Pace::Cpu(segment, busy) => format!(
+                "{}, mostly `{node}`: the {} workers are busy for {}",
+                nodes(segment),
+                self.workers,
+                percent(busy)
+            ),
+            Pace::Sequential(busy) => format!(
+                "the sequential part (busy for {}), mostly `{node}`",
+                percent(busy)
+            ),
+            Pace::Io(segment) => format!(
                 "{}: waiting for I/O, with {:.1} of at most {} morsels in flight",
                 nodes(segment),
                 segment.occupancy,
                 segment.concurrency
             ),
-            _ => format!(
-                "none in particular: workers busy for {:.0} %, the sequential part for {:.0} % of the time",
-                pool * 100.0,
-                driver * 100.0
+            Pace::Unclear {
+                workers,
+                sequential,
+            } => format!(
+                "none in particular: workers busy for {:.0} %, the sequential part for {}",
+                workers * 100.0,
+                percent(sequential)
             ),
         }
     }

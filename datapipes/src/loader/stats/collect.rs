@@ -9,11 +9,35 @@ use super::{
 use crate::Work;
 use crate::loader::rank_epoch::Runs;
 use crate::plan::{Placement, segment_letter};
-use crate::run::{Engine, EpochRun};
+use crate::run::{Engine, EpochRun, QueueGauge};
 use crate::sync::lock;
 
 fn ns(counter: &AtomicU64) -> Duration {
     Duration::from_nanos(counter.load(Relaxed))
+}
+
+/// Adds the queue of another rank, if there is one.
+fn add_queue(queue: &mut Option<QueueStats>, other: Option<QueueStats>) {
+    match (queue, other) {
+        (Some(queue), Some(other)) => queue.add_rank(&other),
+        (queue, other) => *queue = queue.take().or(other),
+    }
+}
+
+/// Returns the figures of a queue that pays for itself, with its bytes now and at most.
+fn queue(gauge: &QueueGauge, (now, most): (usize, usize)) -> Option<QueueStats> {
+    (gauge.depth.load(Relaxed) > 0 && !gauge.inline.load(Relaxed)).then(|| QueueStats {
+        depth: gauge.depth.load(Relaxed),
+        occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+        polls: gauge.occupancy_polls.load(Relaxed),
+        memory: MemoryStats {
+            bytes: now as u64,
+            most: most as u64,
+            limit: None,
+        },
+        producer_waited: ns(&gauge.full_ns),
+        producer_busy: ns(&gauge.busy_ns),
+    })
 }
 
 fn mean(sum: &AtomicU64, count: &AtomicU64) -> f64 {
@@ -66,34 +90,16 @@ impl Stats {
         self.delivered += other.delivered;
         self.skipped += other.skipped;
         self.skipped_items.extend(other.skipped_items);
-        for skips in other.skips {
-            match self
-                .skips
-                .iter_mut()
-                .find(|own| own.is_of(&skips.node, skips.kind))
-            {
-                Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
-                None => self.skips.push(skips),
-            }
-        }
+        self.add_skips(other.skips);
         for (node, other) in self.nodes.iter_mut().zip(other.nodes) {
-            node.items += other.items;
-            node.dropped += other.dropped;
-            node.errors += other.errors;
-            node.retried += other.retried;
-            node.busy += other.busy;
-            node.item_time.merge(&other.item_time);
+            node.add(&other);
+            add_queue(&mut node.queue, other.queue);
         }
-        for (segment, other) in self.segments.iter_mut().zip(other.segments) {
+        for (segment, other) in self.segments.iter_mut().zip(&other.segments) {
+            segment.add(other);
             segment.inline &= other.inline;
-            segment.items += other.items;
-            segment.morsels += other.morsels;
-            segment.busy += other.busy;
-            segment.starved += other.starved;
-            segment.full += other.full;
             segment.occupancy += other.occupancy;
             segment.polls = segment.polls.max(other.polls);
-            segment.morsel_time.merge(&other.morsel_time);
             segment.memory.add(other.memory);
             segment.concurrency += other.concurrency;
         }
@@ -101,16 +107,7 @@ impl Stats {
             self.waited += other.waited;
             self.waits.merge(&other.waits);
         }
-        self.queue = match (self.queue.take(), other.queue) {
-            (Some(queue), Some(other)) => Some(QueueStats {
-                depth: queue.depth + other.depth,
-                occupancy: queue.occupancy + other.occupancy,
-                polls: queue.polls.max(other.polls),
-                producer_waited: queue.producer_waited + other.producer_waited,
-                producer_busy: queue.producer_busy + other.producer_busy,
-            }),
-            (queue, other) => queue.or(other),
-        };
+        add_queue(&mut self.queue, other.queue);
     }
 
     /// Returns the figures of one rank, without those derived from others.
@@ -159,6 +156,7 @@ impl Stats {
         };
         let nodes = flow.nodes.iter().enumerate().map(|(id, node)| NodeStats {
             name: node.name.to_string(),
+            inputs: node.inputs.iter().map(|&(above, _)| above).collect(),
             items: run.counters[id].items.load(Relaxed),
             dropped: run.counters[id].dropped.load(Relaxed),
             errors: run.counters[id].errors.load(Relaxed),
@@ -169,6 +167,11 @@ impl Stats {
                 Placement::Segment(number) => Some(segment_letter(number)),
                 _ => None,
             },
+            queue: run.queues.get(&id).and_then(|gauge| {
+                // In the budget queues are in the order of their nodes, after segments.
+                let earlier = run.queues.keys().filter(|&&other| other < id).count();
+                queue(gauge, bytes[plan.segments.len() + earlier])
+            }),
         });
         let segments = plan.segments.iter().zip(&run.segments).enumerate().map(
             |(number, (segment, gauge))| SegmentStats {
@@ -201,15 +204,6 @@ impl Stats {
                 processes: processes(&run.engine, number),
             },
         );
-        let gauge = &run.root_queue;
-        let queue =
-            (gauge.depth.load(Relaxed) > 0 && !gauge.inline.load(Relaxed)).then(|| QueueStats {
-                depth: gauge.depth.load(Relaxed),
-                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
-                polls: gauge.occupancy_polls.load(Relaxed),
-                producer_waited: ns(&gauge.full_ns),
-                producer_busy: ns(&gauge.busy_ns),
-            });
         let device = run.device.get();
         Stats {
             wall: run.wall(),
@@ -230,7 +224,10 @@ impl Stats {
                 limit: Some(plan.bytes() as u64),
             },
             workers: settings.workers,
-            queue,
+            queue: queue(
+                &run.root_queue,
+                bytes[plan.segments.len() + run.queues.len()],
+            ),
             device: device.map(|gauge| DeviceStats {
                 uploaded: gauge.uploaded.load(Relaxed),
                 busy: ns(&gauge.busy_ns),
@@ -243,7 +240,7 @@ impl Stats {
 
 impl MemoryStats {
     /// Adds the bytes of another rank, which has a limit of its own.
-    fn add(&mut self, other: MemoryStats) {
+    pub(super) fn add(&mut self, other: MemoryStats) {
         self.bytes += other.bytes;
         self.most += other.most;
         self.limit = self.limit.zip(other.limit).map(|(own, other)| own + other);

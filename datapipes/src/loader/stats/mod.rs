@@ -1,5 +1,6 @@
 //! Figures of an epoch, measured at the edges.
 
+mod advice;
 mod bottleneck;
 mod collect;
 mod show;
@@ -9,6 +10,9 @@ use std::time::Duration;
 
 use crate::run::{SkipStats, Skipped};
 use crate::{Histogram, Work};
+
+/// Greatest number of skipped items of several epochs that are kept with their names.
+const SKIPPED_ITEMS: usize = 1000;
 
 /// Figures of an epoch so far. Prints as a table.
 ///
@@ -26,7 +30,7 @@ use crate::{Histogram, Work};
 /// println!("{:.0}/s; the consumer waited {}", rest.items_per_second(), rest.waits);
 /// # Ok::<(), datapipes::BoxError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
@@ -89,6 +93,8 @@ pub struct MemoryStats {
 pub struct NodeStats {
     /// Name of the node.
     pub name: String,
+    /// Indices of the nodes whose output it reads, in [`Stats::nodes`].
+    pub inputs: Vec<usize>,
     /// Items that left the node.
     pub items: u64,
     /// Items that the node left out on purpose: filtered, dropped with a last batch, of another
@@ -109,6 +115,8 @@ pub struct NodeStats {
     pub item_time: Histogram,
     /// The segment that the node runs in.
     pub segment: Option<char>,
+    /// The queue after the node, if it runs on a thread of its own.
+    pub queue: Option<QueueStats>,
 }
 
 /// Figures of the edges of a segment.
@@ -149,7 +157,7 @@ pub struct SegmentStats {
     pub occupancy: f64,
     /// Number of polls that `occupancy` is an average of.
     #[cfg_attr(feature = "serde", serde(skip))]
-    polls: u64,
+    pub(super) polls: u64,
     /// Number of morsels that may be in flight now.
     pub concurrency: u64,
     /// Processes of the segment, if it runs in processes of its own.
@@ -191,7 +199,7 @@ pub struct ChildStats {
     pub items: u64,
 }
 
-/// Figures of the queue before the consumer.
+/// Figures of the queue before the consumer, or after a node that runs on a thread of its own.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -200,9 +208,11 @@ pub struct QueueStats {
     pub depth: u64,
     /// Items ready when the consumer came, on average.
     pub occupancy: f64,
+    /// Bytes of the items in the queue.
+    pub memory: MemoryStats,
     /// Number of polls that `occupancy` is an average of.
     #[cfg_attr(feature = "serde", serde(skip))]
-    polls: u64,
+    pub(super) polls: u64,
     /// Time that the thread filling the queue waited for room.
     #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
     pub producer_waited: Duration,
@@ -288,9 +298,76 @@ impl Stats {
         since.bottleneck = since.find_bottleneck();
         since
     }
+
+    /// Returns the figures of this epoch and of others before it. What is no count or time is that
+    /// of this epoch, as with [`since`](Self::since), except for the most bytes of any.
+    pub(super) fn after(mut self, earlier: &Stats) -> Stats {
+        self.wall += earlier.wall;
+        self.delivered += earlier.delivered;
+        self.skipped += earlier.skipped;
+        self.waited += earlier.waited;
+        self.waits.merge(&earlier.waits);
+        self.memory.most = self.memory.most.max(earlier.memory.most);
+        let skips = std::mem::replace(&mut self.skips, earlier.skips.clone());
+        self.add_skips(skips);
+        let items = std::mem::replace(&mut self.skipped_items, earlier.skipped_items.clone());
+        self.skipped_items.extend(items);
+        self.skipped_items.truncate(SKIPPED_ITEMS);
+        for (node, before) in self.nodes.iter_mut().zip(&earlier.nodes) {
+            node.add(before);
+        }
+        for (segment, before) in self.segments.iter_mut().zip(&earlier.segments) {
+            segment.add(before);
+            segment.memory.most = segment.memory.most.max(before.memory.most);
+            (segment.occupancy, segment.polls) = mean_of_both(
+                (segment.occupancy, segment.polls),
+                (before.occupancy, before.polls),
+            );
+        }
+        let queues = self.nodes.iter_mut().map(|node| &mut node.queue);
+        let before = earlier.nodes.iter().map(|node| &node.queue);
+        let queues = queues
+            .zip(before)
+            .chain([(&mut self.queue, &earlier.queue)]);
+        for (queue, before) in queues {
+            if let (Some(queue), Some(before)) = (queue, before) {
+                queue.add_epoch(before);
+            }
+        }
+        if let (Some(device), Some(before)) = (&mut self.device, &earlier.device) {
+            device.uploaded += before.uploaded;
+            device.busy += before.busy;
+        }
+        self.bottleneck = self.find_bottleneck();
+        self
+    }
+
+    /// Adds the numbers of skipped items, the later ones.
+    fn add_skips(&mut self, later: Vec<SkipStats>) {
+        for skips in later {
+            match self
+                .skips
+                .iter_mut()
+                .find(|own| own.is_of(&skips.node, skips.kind))
+            {
+                Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
+                None => self.skips.push(skips),
+            }
+        }
+    }
 }
 
 impl NodeStats {
+    /// Adds the figures of another rank or epoch.
+    fn add(&mut self, other: &NodeStats) {
+        self.items += other.items;
+        self.dropped += other.dropped;
+        self.errors += other.errors;
+        self.retried += other.retried;
+        self.busy += other.busy;
+        self.item_time.merge(&other.item_time);
+    }
+
     fn subtract(&mut self, before: &NodeStats) {
         for (count, before) in [
             (&mut self.items, before.items),
@@ -302,10 +379,23 @@ impl NodeStats {
         }
         self.busy = self.busy.saturating_sub(before.busy);
         self.item_time = self.item_time.since(&before.item_time);
+        if let (Some(queue), Some(before)) = (&mut self.queue, &before.queue) {
+            queue.subtract(before);
+        }
     }
 }
 
 impl SegmentStats {
+    /// Adds the counts and times of another rank or epoch.
+    fn add(&mut self, other: &SegmentStats) {
+        self.items += other.items;
+        self.morsels += other.morsels;
+        self.busy += other.busy;
+        self.starved += other.starved;
+        self.full += other.full;
+        self.morsel_time.merge(&other.morsel_time);
+    }
+
     fn subtract(&mut self, before: &SegmentStats) {
         self.items = self.items.saturating_sub(before.items);
         self.morsels = self.morsels.saturating_sub(before.morsels);
@@ -321,6 +411,27 @@ impl SegmentStats {
 }
 
 impl QueueStats {
+    /// Adds the queue of another rank of the same epoch, which is one more.
+    fn add_rank(&mut self, other: &QueueStats) {
+        self.depth += other.depth;
+        self.occupancy += other.occupancy;
+        self.polls = self.polls.max(other.polls);
+        self.memory.add(other.memory);
+        self.producer_waited += other.producer_waited;
+        self.producer_busy += other.producer_busy;
+    }
+
+    /// Adds the figures of an earlier epoch.
+    fn add_epoch(&mut self, earlier: &QueueStats) {
+        self.producer_waited += earlier.producer_waited;
+        self.producer_busy += earlier.producer_busy;
+        self.memory.most = self.memory.most.max(earlier.memory.most);
+        (self.occupancy, self.polls) = mean_of_both(
+            (self.occupancy, self.polls),
+            (earlier.occupancy, earlier.polls),
+        );
+    }
+
     fn subtract(&mut self, before: &QueueStats) {
         self.producer_waited = self.producer_waited.saturating_sub(before.producer_waited);
         self.producer_busy = self.producer_busy.saturating_sub(before.producer_busy);
@@ -329,6 +440,13 @@ impl QueueStats {
             (before.occupancy, before.polls),
         );
     }
+}
+
+/// Returns the mean of two means together, and its number.
+fn mean_of_both((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> (f64, u64) {
+    let number = of_a + of_b;
+    let sum = a * of_a as f64 + b * of_b as f64;
+    (sum / number.max(1) as f64, number)
 }
 
 /// Returns the mean of what was added to a mean, and its number, given those before.

@@ -10,6 +10,7 @@ fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
     let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
     NodeStats {
         name,
+        inputs: Vec::new(),
         items: 1,
         dropped: 0,
         errors: 0,
@@ -17,6 +18,7 @@ fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
         busy,
         item_time: Histogram::default(),
         segment,
+        queue: None,
     }
 }
 
@@ -71,6 +73,7 @@ fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
             depth: 4,
             occupancy: 1.0,
             polls: 1,
+            memory: MemoryStats::default(),
             producer_waited: Duration::ZERO,
             producer_busy: Duration::from_millis(driver_ms),
         }),
@@ -223,6 +226,37 @@ fn requests_have_their_latency_and_memory_its_most() {
     );
     assert!(segment.memory.most <= stats.memory.most);
     assert!((0.0..=1.0).contains(&stats.readiness()));
+}
+
+/// A node on a thread of its own has the figures of the queue after it.
+#[test]
+fn edges_have_their_items_and_bytes() {
+    let wait = |v: u64| async move {
+        tokio::time::sleep(Duration::from_micros(200)).await;
+        crate::Ok(vec![v; 100])
+    };
+    let graph = Graph::range(0..500).map_async(wait).prefetch(8).batch(10);
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let mut batches = loader.epoch(0).blocking();
+    assert_eq!(batches.by_ref().take(20).count(), 20);
+    let before = batches.stats().unwrap();
+    assert_eq!(batches.count(), 30);
+    let stats = loader.stats().unwrap();
+    let limit = stats.memory.limit.unwrap();
+    let [.., prefetch, batch] = &stats.nodes[..] else {
+        panic!("{stats}")
+    };
+    assert_eq!(
+        (prefetch.inputs.as_slice(), batch.inputs.as_slice()),
+        (&[1][..], &[2][..])
+    );
+    let queue = prefetch.queue.as_ref().unwrap();
+    assert!((1..=8).contains(&queue.depth), "{queue:?}");
+    assert!((800..=limit).contains(&queue.memory.most), "{queue:?}");
+    assert!(batch.queue.is_none());
+    let since = stats.since(&before);
+    let rest = since.nodes[2].queue.as_ref().unwrap();
+    assert!(rest.polls < queue.polls && rest.producer_busy <= queue.producer_busy);
 }
 
 /// The skipped items of several ranks are one after another.

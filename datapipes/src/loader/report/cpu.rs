@@ -1,0 +1,57 @@
+//! Picture of where CPU seconds went.
+
+use super::Stats;
+use super::svg::{COLORS, Picture, cut, number, percent, rect, text};
+
+const WIDTH: f64 = 460.0;
+const ROW: f64 = 22.0;
+/// Greatest number of nodes that are shown.
+const NODES: usize = 16;
+
+pub(super) fn picture(stats: &Stats) -> Picture {
+    let mut nodes: Vec<_> = stats.nodes.iter().collect();
+    nodes.sort_by_key(|node| std::cmp::Reverse(node.busy));
+    let seconds = |busy: std::time::Duration| busy.as_secs_f64();
+    let sum: f64 = nodes.iter().map(|node| seconds(node.busy)).sum();
+    let most = nodes
+        .first()
+        .map_or(0.0, |node| seconds(node.busy))
+        .max(1e-9);
+    let mut elements = String::new();
+    let row = |to: &mut String, place: usize, name: &str, busy: f64, color: usize| {
+        let y = place as f64 * ROW;
+        text(to, "end", (140.0, y + 15.0), &cut(name, 22));
+        rect(to, "track", (150.0, y + 5.0, 190.0, 12.0));
+        let color = format!("f{color}");
+        rect(
+            to,
+            &color,
+            (150.0, y + 5.0, 190.0 * (busy / most).min(1.0), 12.0),
+        );
+        let said = format!("{} s · {}", number(busy), percent(busy / sum.max(1e-9)));
+        text(to, "muted", (350.0, y + 15.0), &said);
+    };
+    let (shown, others) = nodes.split_at(nodes.len().min(NODES));
+    for (place, node) in shown.iter().enumerate() {
+        let segment = stats
+            .segments
+            .iter()
+            .position(|s| Some(s.letter) == node.segment);
+        let color = segment.map_or(COLORS - 1, |place| place % (COLORS - 1));
+        row(&mut elements, place, &node.name, seconds(node.busy), color);
+    }
+    let mut rows = shown.len();
+    if !others.is_empty() {
+        let busy = others.iter().map(|node| seconds(node.busy)).sum();
+        let name = format!("{} others", others.len());
+        row(&mut elements, rows, &name, busy, COLORS - 1);
+        rows += 1;
+    }
+    Picture {
+        name: "cpu".to_owned(),
+        title: format!("Where {} CPU seconds went", number(sum)),
+        width: WIDTH,
+        height: rows as f64 * ROW + 6.0,
+        elements,
+    }
+}

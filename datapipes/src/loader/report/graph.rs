@@ -1,0 +1,208 @@
+//! The graph as a picture: its nodes from the sources down to the consumer.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use super::Stats;
+use super::svg::{COLORS, Picture, bytes, count, cut, escape, number, percent, rect, text, time};
+use crate::loader::{NodeStats, QueueStats};
+
+const WIDTH: f64 = 370.0;
+const HEIGHT: f64 = 48.0;
+/// Distances between boxes.
+const ACROSS: f64 = 24.0;
+const DOWN: f64 = 24.0;
+const MARGIN: f64 = 10.0;
+
+pub(super) fn picture(stats: &Stats) -> Picture {
+    let places = places(&stats.nodes);
+    let rows = places.iter().map(|&(_, row)| row + 1).max().unwrap_or(0);
+    let columns = places.iter().map(|&(column, _)| column + 1).max();
+    let at = |(column, row): (usize, usize)| {
+        (
+            MARGIN + column as f64 * (WIDTH + ACROSS),
+            MARGIN + 10.0 + row as f64 * (HEIGHT + DOWN),
+        )
+    };
+    let slowest = stats.slowest_node();
+    let busy: f64 = stats.nodes.iter().map(|n| n.busy.as_secs_f64()).sum();
+    let (mut edges, mut boxes) = (String::new(), String::new());
+    let mut edge = |from: (usize, usize), to: (usize, usize)| {
+        let ((x, y), (end, bottom)) = (at(from), at(to));
+        let (x, y, end) = (x + WIDTH / 2.0, y + HEIGHT, end + WIDTH / 2.0);
+        let path = if to.1 - from.1 > 1 {
+            // Beside the boxes that are between.
+            let (lane, down, up) = (x + WIDTH / 2.0 + ACROSS / 2.0, y + DOWN, bottom - DOWN);
+            format!(
+                "M{x:.0} {y:.0}C{x:.0} {down:.0} {lane:.0} {y:.0} {lane:.0} {down:.0}V{up:.0}C{lane:.0} {bottom:.0} {end:.0} {up:.0} {end:.0} {bottom:.0}"
+            )
+        } else {
+            let half = f64::midpoint(y, bottom);
+            format!("M{x:.0} {y:.0}C{x:.0} {half:.0} {end:.0} {half:.0} {end:.0} {bottom:.0}")
+        };
+        let _ = write!(edges, "<path class=\"edge\" d=\"{path}\"/>");
+    };
+    for (place, node) in stats.nodes.iter().enumerate() {
+        let (x, y) = at(places[place]);
+        for &input in &node.inputs {
+            edge(places[input], places[place]);
+        }
+        if let Some(queue) = &node.queue {
+            ready(&mut boxes, (x, y), queue);
+        }
+        let share = node.busy.as_secs_f64() / busy.max(1e-9);
+        frame(&mut boxes, (x, y), slowest == Some(place));
+        let _ = write!(boxes, "<g><title>{}</title>", escape(&node.name));
+        text(
+            &mut boxes,
+            "strong",
+            (x + 26.0, y + 18.0),
+            &cut(&node.name, 30),
+        );
+        boxes.push_str("</g>");
+        let of_cpu = format!("{} of the work", percent(share));
+        text(&mut boxes, "end", (x + WIDTH - 10.0, y + 18.0), &of_cpu);
+        text(
+            &mut boxes,
+            "muted",
+            (x + 26.0, y + 34.0),
+            &figures(stats, node),
+        );
+        let full = WIDTH - 36.0;
+        rect(&mut boxes, "track", (x + 26.0, y + 40.0, full, 3.0));
+        let segment = stats
+            .segments
+            .iter()
+            .position(|s| Some(s.letter) == node.segment);
+        let color = format!(
+            "f{}",
+            segment.map_or(COLORS - 1, |place| place % (COLORS - 1))
+        );
+        rect(&mut boxes, &color, (x + 26.0, y + 40.0, full * share, 3.0));
+        rect(&mut boxes, &color, (x, y, 5.0, HEIGHT));
+        if let Some(letter) = node.segment {
+            text(
+                &mut boxes,
+                "muted middle",
+                (x + 15.0, y + 18.0),
+                &letter.to_string(),
+            );
+        }
+    }
+    if let Some(root) = places.last() {
+        let consumer = (root.0, rows);
+        let (x, y) = at(consumer);
+        edge(*root, consumer);
+        if let Some(queue) = &stats.queue {
+            ready(&mut boxes, at(*root), queue);
+        }
+        let waited = stats.consumer_waited();
+        frame(&mut boxes, (x, y), stats.delivered > 0 && waited < 0.05);
+        text(&mut boxes, "strong", (x + 26.0, y + 18.0), "consumer");
+        let waits = format!("waited {}", percent(waited));
+        text(&mut boxes, "end", (x + WIDTH - 10.0, y + 18.0), &waits);
+        let mut said = format!(
+            "{} batches · {}/s · {} were ready",
+            count(stats.delivered),
+            number(stats.items_per_second()),
+            percent(stats.readiness())
+        );
+        if let Some(device) = &stats.device {
+            let _ = write!(said, " · {} in uploads", time(device.busy));
+        }
+        text(&mut boxes, "muted", (x + 26.0, y + 34.0), &said);
+        rect(&mut boxes, "track", (x + 26.0, y + 40.0, WIDTH - 36.0, 3.0));
+        rect(
+            &mut boxes,
+            "f1",
+            (x + 26.0, y + 40.0, (WIDTH - 36.0) * waited, 3.0),
+        );
+    }
+    let (right, bottom) = at((columns.unwrap_or(1), rows + 1));
+    Picture {
+        name: "graph".to_owned(),
+        title: "The graph, with the figures of each node".to_owned(),
+        width: right - ACROSS + MARGIN,
+        height: bottom - DOWN + MARGIN,
+        elements: edges + &boxes,
+    }
+}
+
+/// Draws the figures of the queue below a box.
+fn ready(to: &mut String, (x, y): (f64, f64), queue: &QueueStats) {
+    let (ready, depth) = (number(queue.occupancy), count(queue.depth));
+    let said = format!(
+        "{ready} of {depth} ready · at most {}",
+        bytes(queue.memory.most)
+    );
+    text(
+        to,
+        "muted",
+        (x + WIDTH / 2.0 + 7.0, y + HEIGHT + 15.0),
+        &said,
+    );
+}
+
+/// Draws the box of a node, and marks that of the part that sets the pace.
+fn frame(to: &mut String, (x, y): (f64, f64), sets_pace: bool) {
+    let class = if sets_pace { "hot" } else { "box" };
+    rect(to, class, (x, y, WIDTH, HEIGHT));
+    if sets_pace {
+        text(to, "flag end", (x + WIDTH - 4.0, y - 5.0), "sets the pace");
+    }
+}
+
+fn figures(stats: &Stats, node: &NodeStats) -> String {
+    let rate = node.items as f64 / stats.wall.as_secs_f64().max(1e-9);
+    let mut said = format!("{} items · {}/s", count(node.items), number(rate));
+    if !node.item_time.is_empty() {
+        let [p50, p99] = [0.5, 0.99].map(|share| time(node.item_time.quantile(share)));
+        let _ = write!(said, " · p50 {p50} · p99 {p99}");
+    }
+    if node.errors > 0 {
+        let _ = write!(said, " · {} errors", count(node.errors));
+    }
+    said
+}
+
+/// Returns the column and row of each node: its row is above those of its readers, and its column
+/// that of its first reader if it is free there.
+pub(super) fn places(nodes: &[NodeStats]) -> Vec<(usize, usize)> {
+    // Rows from the bottom: readers come after their inputs.
+    let mut levels = vec![0; nodes.len()];
+    for (place, node) in nodes.iter().enumerate().rev() {
+        for &input in &node.inputs {
+            levels[input] = levels[input].max(levels[place] + 1);
+        }
+    }
+    let rows = levels.iter().max().map_or(0, |most| most + 1);
+    let mut columns: Vec<Option<usize>> = vec![None; nodes.len()];
+    let mut used = HashSet::new();
+    // A path is followed to its source before the next is begun.
+    let mut open: Vec<(usize, usize)> = nodes
+        .len()
+        .checked_sub(1)
+        .map(|root| (root, 0))
+        .into_iter()
+        .collect();
+    while let Some((place, wanted)) = open.pop() {
+        if columns[place].is_some() {
+            continue;
+        }
+        let free = (wanted..).find(|&column| used.insert((column, levels[place])));
+        columns[place] = free;
+        let column = free.unwrap_or(wanted);
+        open.extend(
+            nodes[place]
+                .inputs
+                .iter()
+                .rev()
+                .map(|&input| (input, column)),
+        );
+    }
+    let columns = columns.into_iter().map(Option::unwrap_or_default);
+    columns
+        .zip(levels)
+        .map(|(column, level)| (column, rows - 1 - level))
+        .collect()
+}

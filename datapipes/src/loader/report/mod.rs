@@ -1,0 +1,263 @@
+//! Writes what a loader did as a page for a browser.
+
+mod cpu;
+mod graph;
+mod latency;
+mod page;
+mod panels;
+mod sampler;
+mod svg;
+mod timeline;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::time::SystemTime;
+
+use super::rank_epoch::Latest;
+use super::trace::blocks;
+use super::{DataLoader, Stats, explain};
+use crate::run::{Engine, spawn_thread};
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Result};
+use page::Pictures;
+use sampler::{Recorded, Sampler};
+
+/// Epochs that may wait for the sampling thread.
+const WAITING: usize = 64;
+
+impl<T> DataLoader<T> {
+    /// Records what the loader does from now on, and writes it as a page for a browser when the
+    /// writer is [finished](ReportWriter::finish) or dropped. The page is one HTML file, which
+    /// needs no network:
+    ///
+    /// - what sets the pace, and what would help, in words;
+    /// - the graph as a picture, with rate, times of items and share of the CPU of each node;
+    /// - a timeline to zoom into: batches a second, the share of the time that the consumer waits,
+    ///   busy workers and morsels in flight of each segment, and bytes held;
+    /// - histograms of times: of items in each node, of morsels of I/O, of the consumer's waits;
+    /// - tables of nodes, segments, epochs, processes, and skipped items with their errors.
+    ///
+    /// A thread reads the [figures](Self::stats) of all epochs that run meanwhile, at first every
+    /// 25 ms. Whenever it has 600 points of the timeline, it joins them in pairs and halves its
+    /// rate, so that memory and page are bounded, however long the run: the page is smaller than
+    /// 5 MB. Order and content of the data do not change, and no epoch waits for the report.
+    ///
+    /// # Errors
+    /// `Config` if a report of this loader is being recorded already, or if the path is a pipe or
+    /// socket; `Io` if the file cannot be made or no thread started.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes::{DataLoader, Graph};
+    /// # let dir = std::env::temp_dir().join(format!("datapipes-report-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir)?;
+    /// # let path = dir.join("report.html");
+    /// let loader = DataLoader::builder(Graph::range(0..1000).batch(10)).build()?;
+    /// let report = loader.report(&path)?;
+    /// loader.epoch(0).blocking().for_each(drop);
+    /// assert_eq!(report.finish()?.epochs, 1);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    pub fn report(&self, path: impl AsRef<Path>) -> Result<ReportWriter> {
+        let path = path.as_ref();
+        let about =
+            |message: &str| Error::new(ErrorKind::Config, format!("{}: {message}", path.display()));
+        if blocks(path) {
+            return Err(about(
+                "a pipe or socket may never be read, and the report could not end",
+            ));
+        }
+        let (sender, receiver) = sync_channel(WAITING);
+        let mut sampler = Sampler::new(self.latest.clone(), self.engine.settings.workers);
+        {
+            let mut started = lock(&self.latest);
+            if started.watcher.is_some() {
+                return Err(about("a report of this loader is being recorded already"));
+            }
+            (started.watcher, started.untold) = (Some(sender), 0);
+            if let Some(latest) = &started.latest {
+                sampler.add_running(latest.clone());
+            }
+        }
+        let (result, recorded) = channel();
+        let file = File::create(path)
+            .and_then(|file| {
+                spawn_thread("datapipes-report".to_owned(), move || {
+                    let _ = result.send(sampler.run(&receiver));
+                })?;
+                Ok(file)
+            })
+            .map_err(|error| {
+                lock(&self.latest).watcher = None;
+                cannot(path, error)
+            })?;
+        Ok(ReportWriter {
+            path: path.to_owned(),
+            svgs: None,
+            engine: self.engine.clone(),
+            started: self.latest.clone(),
+            begun: SystemTime::now(),
+            running: Some((file, recorded)),
+        })
+    }
+}
+
+fn cannot(path: &Path, error: io::Error) -> Error {
+    let message = format!("{}: cannot write a report", path.display());
+    Error::new(ErrorKind::Io, message).with_source(error)
+}
+
+/// A report that is being recorded, see [`DataLoader::report`]. Dropping it writes the report, as
+/// [`finish`](Self::finish) does, without a word about errors.
+#[must_use = "the report ends when this is dropped"]
+pub struct ReportWriter {
+    path: PathBuf,
+    /// Folder for the pictures as files of their own.
+    svgs: Option<PathBuf>,
+    engine: Arc<Engine>,
+    started: Latest,
+    begun: SystemTime,
+    running: Option<(File, Receiver<Recorded>)>,
+}
+
+/// Numbers of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReportSummary {
+    /// Epochs that are in the report.
+    pub epochs: u64,
+    /// Epochs that are not, since more than 64 began at once.
+    pub lost: u64,
+    /// Points of its timeline.
+    pub samples: usize,
+    /// Bytes of the page.
+    pub bytes: usize,
+}
+
+/// Facts about the loader, besides figures.
+struct Facts {
+    program: String,
+    /// Begin, in seconds since 1970.
+    begun: u64,
+    seed: u64,
+    workers: usize,
+    order: String,
+    /// Number of the rank, and of all ranks.
+    rank: (usize, usize),
+    /// Epochs that were not recorded.
+    untold: u64,
+    plan: String,
+}
+
+impl ReportWriter {
+    /// Writes each picture also as a file of its own into a folder, for papers: `graph.svg`,
+    /// `timeline.svg`, `cpu.svg`, and `latency-1.svg` and so on. Makes the folder now if it is not
+    /// there. Files of these names are replaced at the end.
+    ///
+    /// # Errors
+    /// `Io` if the folder cannot be made. The report goes on without the pictures if this is
+    /// ignored.
+    pub fn svgs(&mut self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        std::fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;
+        self.svgs = Some(folder.to_owned());
+        Ok(())
+    }
+
+    /// Ends the report, and writes the page.
+    ///
+    /// # Errors
+    /// `Io` if something could not be written, as on a full disk.
+    pub fn finish(mut self) -> Result<ReportSummary> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<ReportSummary> {
+        let Some((mut file, recorded)) = self.running.take() else {
+            return Ok(ReportSummary::default());
+        };
+        // The thread ends when nobody can tell it of epochs any more.
+        let untold = {
+            let mut started = lock(&self.started);
+            started.watcher = None;
+            started.untold
+        };
+        let recorded = recorded.recv().map_err(|_| {
+            cannot(
+                &self.path,
+                io::Error::other("the thread that records it ended"),
+            )
+        })?;
+        let stats = recorded.stats.clone().unwrap_or_default();
+        let facts = self.facts(recorded.stats.as_ref(), untold);
+        let panels = timeline::panels(recorded.timeline.samples(), &stats);
+        let pictures = Pictures {
+            graph: graph::picture(&stats),
+            cpu: cpu::picture(&stats),
+            latency: latency::pictures(&stats),
+        };
+        let page = page::page(&facts, &recorded, &stats, &panels, &pictures);
+        file.write_all(page.as_bytes())
+            .and_then(|()| file.flush())
+            .map_err(|error| cannot(&self.path, error))?;
+        if let Some(folder) = &self.svgs {
+            let timeline = panels::picture(&panels, &recorded);
+            let Pictures {
+                graph,
+                cpu,
+                latency,
+            } = &pictures;
+            for picture in [graph, cpu, &timeline].into_iter().chain(latency) {
+                let path = folder.join(format!("{}.svg", picture.name));
+                std::fs::write(&path, picture.file()).map_err(|error| cannot(&path, error))?;
+            }
+        }
+        Ok(ReportSummary {
+            epochs: recorded.number,
+            lost: untold,
+            samples: recorded.timeline.samples().len(),
+            bytes: page.len(),
+        })
+    }
+
+    fn facts(&self, stats: Option<&Stats>, untold: u64) -> Facts {
+        let settings = &self.engine.settings;
+        let program = std::env::current_exe().ok();
+        let program = program.as_ref().and_then(|path| path.file_stem());
+        let since_1970 = self.begun.duration_since(SystemTime::UNIX_EPOCH);
+        Facts {
+            program: program
+                .map_or("a loader".into(), |name| name.to_string_lossy())
+                .into_owned(),
+            begun: since_1970.map_or(0, |time| time.as_secs()),
+            seed: settings.seed,
+            workers: settings.workers,
+            order: settings.order.to_string(),
+            rank: (settings.rank.index, settings.rank.world),
+            untold,
+            plan: explain(&self.engine, stats),
+        }
+    }
+}
+
+impl Drop for ReportWriter {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+impl fmt::Debug for ReportWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportWriter")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,503 @@
+//! The page of a report.
+
+use std::fmt::Write as _;
+
+use super::panels::{TICKS, moment, plot};
+use super::sampler::Recorded;
+use super::svg::{Picture, STYLE, bytes, count, cut, escape, number, percent, time};
+use super::timeline::{Join, Panel};
+use super::{Facts, Stats};
+use crate::Work;
+use crate::loader::json::quote;
+
+const TEMPLATE: &str = include_str!("page.html");
+
+/// Greatest number of skipped items in the table, and of nodes.
+const SKIPPED: usize = 50;
+const NODES: usize = 2000;
+/// Longest error, name or plan, in letters.
+const LONG: usize = 300;
+const PLAN: usize = 200_000;
+
+/// Pictures of a report.
+pub(super) struct Pictures {
+    pub graph: Picture,
+    pub cpu: Picture,
+    pub latency: Vec<Picture>,
+}
+
+/// Returns the page.
+pub(super) fn page(
+    facts: &Facts,
+    recorded: &Recorded,
+    stats: &Stats,
+    panels: &[Panel],
+    pictures: &Pictures,
+) -> String {
+    let latency: String = pictures.latency.iter().map(Picture::inline).collect();
+    let value = |key: &str| match key {
+        "title" => escape(&format!("Report of {}", cut(&facts.program, 100))),
+        "picture_style" => STYLE.to_owned(),
+        "style" => include_str!("page.css").to_owned(),
+        "script" => include_str!("page.js").to_owned(),
+        "about" => about(facts, recorded),
+        "verdict" => verdict(recorded, stats),
+        "panels" => shown_panels(panels, recorded),
+        // A narrow graph leaves room beside it.
+        "columns" if pictures.graph.width < 500.0 => "two".to_owned(),
+        "columns" => "one".to_owned(),
+        "graph" => pictures.graph.inline(),
+        "cpu" => pictures.cpu.inline(),
+        "cpu_title" => escape(&pictures.cpu.title),
+        "latency" if latency.is_empty() => "<p class=\"about\">Nothing was timed.</p>".to_owned(),
+        "latency" => latency.clone(),
+        "segments" => segments(stats),
+        "skips" => skips(stats),
+        "processes" => processes(stats),
+        "epochs" => epochs(recorded),
+        "nodes" => nodes(stats),
+        "plan" => escape(&cut(&facts.plan, PLAN)),
+        "data" => data(recorded, panels),
+        _ => String::new(),
+    };
+    // What is filled in is not looked at again: it may have any text.
+    let mut page = String::new();
+    let mut rest = TEMPLATE;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (key, after) = after.split_once("}}").unwrap_or((after, ""));
+        page.push_str(before);
+        page.push_str(&value(key));
+        rest = after;
+    }
+    page + rest
+}
+
+fn about(facts: &Facts, recorded: &Recorded) -> String {
+    let mut said = format!(
+        "{} · {} long · {} · seed {} · {} workers · {} order",
+        utc(facts.begun),
+        moment(recorded.seconds, recorded.seconds),
+        match recorded.number {
+            1 => "1 epoch".to_owned(),
+            number => format!("{} epochs", count(number)),
+        },
+        facts.seed,
+        facts.workers,
+        facts.order
+    );
+    let (rank, world) = facts.rank;
+    if world > 1 {
+        let _ = write!(said, " · rank {rank} of {world}");
+    }
+    if facts.untold > 0 {
+        let _ = write!(
+            said,
+            " · {} epochs began too fast to be recorded",
+            facts.untold
+        );
+    }
+    escape(&said)
+}
+
+/// Returns a time since 1970, in seconds, as date and time of day.
+fn utc(seconds: u64) -> String {
+    // Days are counted from the first of March of the year 0, so that a leap day is the last of its
+    // year: the algorithm `civil_from_days` of Howard Hinnant.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (year, day) = (era * 400 + year, day - (153 * month + 2) / 5 + 1);
+    let (year, month) = match month < 10 {
+        true => (year, month + 3),
+        false => (year + 1, month - 9),
+    };
+    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+fn verdict(recorded: &Recorded, stats: &Stats) -> String {
+    let advice = stats.advice();
+    let mut said = String::new();
+    for (place, sentence) in advice.iter().enumerate() {
+        match place {
+            0 => {
+                let _ = write!(said, "<p class=\"pace\">{}</p>", code(sentence));
+                said.push_str(&share(recorded, stats));
+                said.push_str("<ul>");
+            }
+            _ => {
+                let _ = write!(said, "<li>{}</li>", code(sentence));
+            }
+        }
+    }
+    said.push_str("</ul><div class=\"tiles\">");
+    let busy: f64 = stats.nodes.iter().map(|node| node.busy.as_secs_f64()).sum();
+    let mut tile = |figure: String, name: &str| {
+        let _ = write!(
+            said,
+            "<div class=\"tile\"><b>{}</b><span>{name}</span></div>",
+            escape(&figure)
+        );
+    };
+    tile(number(stats.items_per_second()), "batches per second");
+    tile(count(stats.delivered), "batches taken");
+    tile(percent(stats.readiness()), "ready when asked for");
+    tile(time(stats.waits.quantile(0.99)), "p99 of the waits");
+    tile(format!("{} s", number(busy)), "of work in the graph");
+    match stats.memory.limit {
+        Some(limit) => {
+            let name = format!("held at most, of {}", bytes(limit));
+            tile(bytes(stats.memory.most), &name);
+        }
+        None => tile(bytes(stats.memory.most), "held at most"),
+    }
+    tile(count(stats.skipped), "items skipped");
+    said + "</div>"
+}
+
+/// Returns the bar that shows what the consumer did.
+fn share(recorded: &Recorded, stats: &Stats) -> String {
+    let whole = recorded.seconds.max(stats.wall.as_secs_f64()).max(1e-9);
+    let waited = (stats.waited.as_secs_f64() / whole).min(1.0);
+    let uses = (stats.wall.as_secs_f64() / whole - waited).clamp(0.0, 1.0);
+    let parts = [
+        ("waits", waited, "waits for data"),
+        ("uses", uses, "uses data"),
+        ("rest", 1.0 - waited - uses, "no epoch runs"),
+    ];
+    let mut said = "<div class=\"share\">".to_owned();
+    for (class, share, name) in parts.into_iter().filter(|(_, share, _)| *share >= 0.005) {
+        let said_here = format!("{} {name}", percent(share));
+        let shown = if share < 0.12 { "" } else { &said_here };
+        let _ = write!(
+            said,
+            "<span class=\"{class}\" style=\"flex:{share:.4}\" title=\"{said_here}\">{shown}</span>"
+        );
+    }
+    said + "</div>"
+}
+
+/// Returns a sentence in which names between backquotes are set as code.
+fn code(sentence: &str) -> String {
+    let parts: Vec<String> = sentence.split('`').map(escape).collect();
+    let mut said = String::new();
+    for (place, part) in parts.iter().enumerate() {
+        match place % 2 {
+            1 if place + 1 < parts.len() => {
+                let _ = write!(said, "<b>{part}</b>");
+            }
+            _ => said.push_str(part),
+        }
+    }
+    said
+}
+
+fn shown_panels(panels: &[Panel], recorded: &Recorded) -> String {
+    let mut said = String::new();
+    for panel in panels {
+        let _ = write!(
+            said,
+            "<figure class=\"panel\"><figcaption><b>{}</b>",
+            panel.title
+        );
+        for line in &panel.lines {
+            let _ = write!(
+                said,
+                "<span class=\"key\"><i class=\"k{}\"></i>{}<output></output></span>",
+                line.color,
+                escape(&cut(&line.name, 60))
+            );
+        }
+        if let Some((_, name)) = panel.limit.as_ref().filter(|(_, name)| !name.is_empty()) {
+            let _ = write!(said, "<span class=\"key\">┄ {}</span>", escape(name));
+        }
+        let shown = plot(panel, recorded);
+        let _ = write!(
+            said,
+            "</figcaption><div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" \
+             role=\"img\" aria-label=\"{}\">{}</svg><span class=\"top\">{}</span><div class=\"mark\"></div></div></figure>",
+            panel.title, shown.elements, shown.label
+        );
+    }
+    said.push_str("<div class=\"axis\">");
+    for tick in 0..TICKS {
+        let at = recorded.seconds * tick as f64 / (TICKS - 1) as f64;
+        let _ = write!(said, "<span>{}</span>", moment(at, recorded.seconds));
+    }
+    said + "</div><div class=\"about at\"></div>"
+}
+
+/// Returns a table; the first columns, as many as are `texts`, are texts.
+fn table(texts: usize, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let class = |column: usize| {
+        if column < texts {
+            " class=\"text\""
+        } else {
+            ""
+        }
+    };
+    let mut said = "<div class=\"wide\"><table><tr>".to_owned();
+    for (column, name) in head.iter().enumerate() {
+        let _ = write!(said, "<th{}>{name}</th>", class(column));
+    }
+    said.push_str("</tr>");
+    for row in rows {
+        said.push_str("<tr>");
+        for (column, cell) in row.iter().enumerate() {
+            let class = match cell.chars().count() {
+                0..48 => class(column),
+                _ => " class=\"long\"",
+            };
+            let _ = write!(said, "<td{class}>{}</td>", escape(cell));
+        }
+        said.push_str("</tr>");
+    }
+    said + "</table></div>"
+}
+
+fn nodes(stats: &Stats) -> String {
+    let head = [
+        "node", "segment", "items", "left out", "errors", "again", "work", "mean", "p50", "p90",
+        "p99", "max",
+    ];
+    let rows = stats.nodes.iter().take(NODES).map(|node| {
+        let times = &node.item_time;
+        let shown = |duration| match times.is_empty() {
+            true => String::new(),
+            false => time(duration),
+        };
+        vec![
+            cut(&node.name, LONG),
+            node.segment
+                .map_or(String::new(), |letter| letter.to_string()),
+            count(node.items),
+            count(node.dropped),
+            count(node.errors),
+            count(node.retried),
+            time(node.busy),
+            shown(times.mean()),
+            shown(times.quantile(0.5)),
+            shown(times.quantile(0.9)),
+            shown(times.quantile(0.99)),
+            shown(times.max()),
+        ]
+    });
+    table(2, &head, rows)
+}
+
+fn segments(stats: &Stats) -> String {
+    if stats.segments.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "segment",
+        "work",
+        "in flight",
+        "of",
+        "blocked on input",
+        "full",
+        "p50",
+        "p99",
+        "held at most",
+    ];
+    let rows = stats.segments.iter().map(|segment| {
+        let work = match (segment.inline, segment.work, &segment.processes) {
+            (true, ..) => "inline",
+            (_, _, Some(_)) => "processes",
+            (_, Work::Cpu, _) => "CPU",
+            (_, Work::Io, _) => "I/O",
+        };
+        vec![
+            segment.letter.to_string(),
+            work.to_owned(),
+            number(segment.occupancy),
+            count(segment.concurrency),
+            time(segment.starved),
+            time(segment.full),
+            time(segment.morsel_time.quantile(0.5)),
+            time(segment.morsel_time.quantile(0.99)),
+            bytes(segment.memory.most),
+        ]
+    });
+    format!(
+        "<h2>Segments</h2><p class=\"about\">Neighbouring steps that run as one; times are of morsels, \
+         the pieces in which they work.</p>{}",
+        table(2, &head, rows)
+    )
+}
+
+fn skips(stats: &Stats) -> String {
+    if stats.skips.is_empty() {
+        return String::new();
+    }
+    let head = ["node", "kind", "first error", "last error", "items"];
+    let rows = stats.skips.iter().take(SKIPPED).map(|skips| {
+        vec![
+            cut(&skips.node, LONG),
+            skips.kind.to_string(),
+            cut(&skips.first, LONG),
+            cut(&skips.last, LONG),
+            count(skips.items),
+        ]
+    });
+    let mut said = format!(
+        "<section><h2>What was skipped, and why</h2>{}",
+        table(4, &head, rows)
+    );
+    let head = ["node", "item", "kind", "error"];
+    let rows = stats.skipped_items.iter().take(SKIPPED).map(|skipped| {
+        let item = skipped.item.as_ref().map(ToString::to_string);
+        vec![
+            cut(&skipped.node, LONG),
+            cut(&item.unwrap_or_default(), LONG),
+            skipped.kind.to_string(),
+            cut(&skipped.error, LONG),
+        ]
+    });
+    let shown = stats.skipped_items.len().min(SKIPPED);
+    let _ = write!(
+        said,
+        "<details><summary>The first {shown} items</summary>{}</details></section>",
+        table(4, &head, rows)
+    );
+    said
+}
+
+fn processes(stats: &Stats) -> String {
+    let all: Vec<_> = stats
+        .segments
+        .iter()
+        .filter_map(|segment| Some((segment.letter, segment.processes.as_ref()?)))
+        .collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let head = ["segment", "started", "died", "replaced", "items given up"];
+    let rows = all.iter().map(|(letter, figures)| {
+        let numbers = [
+            figures.started,
+            figures.died,
+            figures.replaced,
+            figures.crashed,
+        ];
+        let mut row = vec![letter.to_string()];
+        row.extend(numbers.map(count));
+        row
+    });
+    let mut said = format!("<section><h2>Processes</h2>{}", table(1, &head, rows));
+    let children = all.iter().flat_map(|(letter, figures)| {
+        figures.children.iter().map(move |child| {
+            vec![
+                letter.to_string(),
+                child.place.to_string(),
+                child.process.to_string(),
+                count(child.items),
+                bytes(child.memory),
+            ]
+        })
+    });
+    let head = ["segment", "place", "process", "items", "memory"];
+    said.push_str(&table(1, &head, children));
+    said + "</section>"
+}
+
+fn epochs(recorded: &Recorded) -> String {
+    if recorded.number < 2 {
+        return String::new();
+    }
+    let head = [
+        "epoch",
+        "began",
+        "length",
+        "batches",
+        "per second",
+        "waited",
+        "ready",
+        "skipped",
+    ];
+    let rows = recorded.epochs.iter().map(|epoch| {
+        vec![
+            epoch
+                .number
+                .map_or("began before".to_owned(), |number| number.to_string()),
+            moment(epoch.begun, recorded.seconds),
+            moment(epoch.seconds, epoch.seconds),
+            count(epoch.delivered),
+            number(epoch.delivered as f64 / epoch.seconds.max(1e-9)),
+            percent(epoch.waited),
+            percent(epoch.readiness),
+            count(epoch.skipped),
+        ]
+    });
+    let mut said = format!("<section><h2>Epochs</h2>{}", table(1, &head, rows));
+    let left_out = recorded.number - recorded.epochs.len() as u64;
+    if left_out > 0 {
+        let _ = write!(
+            said,
+            "<p class=\"about\">{} earlier ones are left out.</p>",
+            count(left_out)
+        );
+    }
+    said + "</section>"
+}
+
+/// Returns what the script draws the timeline of, as JSON that may stand inside of HTML.
+fn data(recorded: &Recorded, panels: &[Panel]) -> String {
+    let samples = recorded.timeline.samples();
+    let list = |values: &mut dyn Iterator<Item = f64>| {
+        let mut said = "[".to_owned();
+        for (place, value) in values.enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            // Four digits that count; no infinity and the like, which JSON has not.
+            let value = if value.is_finite() { value } else { 0.0 };
+            let digits = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
+            let shown = format!("{value:.digits$}");
+            let shown = match shown.contains('.') {
+                true => shown.trim_end_matches('0').trim_end_matches('.'),
+                false => &shown,
+            };
+            let _ = write!(said, "{comma}{shown}");
+        }
+        said + "]"
+    };
+    let until = samples
+        .iter()
+        .map(|sample| (sample.until * 1e4).round() / 1e4);
+    let mut said = "{\"until\":[".to_owned();
+    for (place, until) in until.enumerate() {
+        let comma = if place > 0 { "," } else { "" };
+        let _ = write!(said, "{comma}{until}");
+    }
+    let delivered = list(&mut samples.iter().map(|sample| sample.delivered));
+    let _ = write!(said, "],\"delivered\":{delivered},\"panels\":[");
+    for (place, panel) in panels.iter().enumerate() {
+        let comma = if place > 0 { "," } else { "" };
+        let limit = panel
+            .limit
+            .as_ref()
+            .map_or("null".to_owned(), |(limit, _)| limit.to_string());
+        let fixed = panel
+            .limit
+            .as_ref()
+            .is_some_and(|(_, name)| name.is_empty());
+        let _ = write!(said, "{comma}{{\"unit\":");
+        quote(panel.unit, &mut said);
+        let _ = write!(
+            said,
+            ",\"stacked\":{},\"limit\":{limit},\"fixed\":{fixed},\"lines\":[",
+            panel.stacked
+        );
+        for (place, line) in panel.lines.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            let values = list(&mut line.values.iter().copied());
+            let most = line.join == Join::Most;
+            let _ = write!(said, "{comma}{{\"most\":{most},\"values\":{values}}}");
+        }
+        said.push_str("]}");
+    }
+    said.push_str("]}");
+    // A text could end the element.
+    said.replace('<', "\\u003c")
+}
