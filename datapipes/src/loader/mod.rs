@@ -10,6 +10,8 @@ mod epoch;
 mod epoch_source;
 mod headroom;
 mod left;
+#[cfg(feature = "monitor")]
+pub mod monitor;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
@@ -47,7 +49,6 @@ use rank_epoch::{Latest, Runs, Start};
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
-use crate::sync::lock;
 use crate::{ErrorKind, Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
@@ -70,9 +71,9 @@ use crate::{ErrorKind, Graph, Result};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DataLoader<T> {
-    engine: Arc<Engine>,
     /// The latest epoch that was started, for figures.
-    latest: Latest,
+    latest: Arc<Latest>,
+    engine: Arc<Engine>,
     on_error: OnError,
     /// Saves the checkpoints of the loader's epochs.
     saver: Option<Arc<Saver>>,
@@ -334,29 +335,31 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Returns the plan as a tree, the consumer first: where each part runs, with how many workers,
     /// after which queues, and, once an epoch has run, the measurements.
     pub fn explain(&self) -> String {
-        let remarks = self
-            .stats()
-            .map(|stats| stats.remarks(&self.engine))
-            .unwrap_or_default();
-        let Engine {
-            flow,
-            plan,
-            settings,
-            ..
-        } = &*self.engine;
-        Explain {
-            flow,
-            plan,
-            settings,
-            remarks,
-        }
-        .to_string()
+        explain(&self.engine, self.stats().as_ref())
     }
 
     /// Returns the figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
-        Stats::of_all(lock(&self.latest).as_ref()?)
+        Stats::of_all(&self.latest.runs()?)
     }
+}
+
+/// Returns the plan as a tree, with measurements if there are any.
+fn explain(engine: &Engine, stats: Option<&Stats>) -> String {
+    let Engine {
+        flow,
+        plan,
+        settings,
+        ..
+    } = engine;
+    let remarks = stats.map(|stats| stats.remarks(engine)).unwrap_or_default();
+    Explain {
+        flow,
+        plan,
+        settings,
+        remarks,
+    }
+    .to_string()
 }
 
 impl<T> fmt::Debug for DataLoader<T> {

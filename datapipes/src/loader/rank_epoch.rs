@@ -1,5 +1,6 @@
 //! The epoch of one rank: the building block of an [`Epoch`](super::Epoch).
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,7 +24,33 @@ use crate::{Error, ErrorKind, Item, Result};
 
 /// Running epochs of all ranks that an epoch reads, each once it has begun; for figures.
 pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
-pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
+
+/// The latest epoch of a loader, and its observers. Lives as long as the loader or one of its
+/// epochs.
+#[derive(Default)]
+pub(super) struct Latest {
+    /// Handles of the threads that read the figures, each of which ends when its handle is dropped.
+    /// Dropped before the runs, so that their last handle is not one of those threads'.
+    observers: Mutex<Vec<Box<dyn Any + Send>>>,
+    runs: Mutex<Option<Runs>>,
+}
+
+impl Latest {
+    /// Returns the runs of the latest epoch; `None` before the first has begun.
+    pub fn runs(&self) -> Option<Runs> {
+        lock(&self.runs).clone()
+    }
+
+    pub fn set(&self, runs: Runs) {
+        // Dropped after the lock: the drop of an epoch may run a user's code.
+        let _before = lock(&self.runs).replace(runs);
+    }
+
+    #[cfg(any(feature = "metrics", feature = "monitor"))]
+    pub fn observe(&self, observer: impl Any + Send) {
+        lock(&self.observers).push(Box::new(observer));
+    }
+}
 
 /// The arguments for opening an epoch.
 pub(super) struct Start {
@@ -35,8 +62,8 @@ pub(super) struct Start {
     /// Ranks that are read in turn, and the place where each goes on.
     pub ranks: Vec<(Share, Option<(Saved, Resume)>)>,
     pub runs: Runs,
-    /// Runs of the loader's latest epoch, until this one has begun.
-    pub latest: Latest,
+    /// The loader's latest epoch, which this one becomes when it begins.
+    pub latest: Arc<Latest>,
     pub device_depth: usize,
 }
 

@@ -15,6 +15,7 @@
 //! - [`restore`]: the part of a resumed epoch that runs again, and the output that is left out.
 //! - [`pinned_thread`]: a thread for work that has to stay on one thread, such as uploads to a
 //!   device.
+//! - [`observer_thread`]: a thread that reads the figures of a loader.
 //! - [`deadlock`]: detects a consumer that blocks the async runtime its data comes from.
 //! - [`device_prefetch`]: reads an epoch on a pinned thread and uploads its batches, ahead of the
 //!   consumer.
@@ -39,6 +40,8 @@ mod io_driver;
 mod memory_watch;
 mod morsel;
 mod near;
+#[cfg(any(feature = "metrics", feature = "monitor"))]
+mod observer_thread;
 mod pinned_thread;
 mod pool;
 mod prefetch;
@@ -57,6 +60,8 @@ pub(crate) use deadlock::{DeadlockCheck, QUIET};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
+#[cfg(any(feature = "metrics", feature = "monitor"))]
+pub(crate) use observer_thread::ObserverThread;
 pub(crate) use pinned_thread::PinnedThread;
 pub(crate) use replay::{Carried, NodeResult, Replayer, Way};
 pub(crate) use scope::{Scope, inside_itself};
