@@ -1,8 +1,11 @@
-//! The program `datapipes`: looks into data sets, and makes token stores of texts.
+//! The program `datapipes`: looks into data sets, makes token stores of texts, watches running
+//! loaders.
 
 mod args;
 mod inspect;
 mod tokenize;
+#[cfg(unix)]
+mod top;
 
 use std::process::ExitCode;
 
@@ -11,6 +14,7 @@ const USAGE: &str = "datapipes COMMAND …
 Commands:
   inspect   prints the content of files: members, samples, records, arrays, rows, pictures
   tokenize  makes a token store of a corpus of texts
+  top       shows what a running loader does, and what holds it up
 
 `datapipes COMMAND --help` lists the options of a command. Exit status: 0 success, 1 failure, 2 wrong usage.";
 
@@ -22,6 +26,10 @@ fn main() -> ExitCode {
     match &*command.to_string_lossy() {
         "inspect" => inspect::main(given),
         "tokenize" => tokenize::main(given),
+        #[cfg(unix)]
+        "top" => top::main(given),
+        #[cfg(not(unix))]
+        "top" => args::refuse("top needs Unix domain sockets, which this system has not", USAGE),
         "-h" | "--help" => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -31,7 +39,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         other => args::refuse(
-            &format!("there is no command {other}; there are inspect and tokenize"),
+            &format!("there is no command {other}; there are inspect, tokenize and top"),
             USAGE,
         ),
     }

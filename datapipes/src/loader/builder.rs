@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::autosave::Saver;
 use super::epoch_source::EpochSource;
+#[cfg(feature = "metrics")]
+use super::metrics;
 #[cfg(feature = "monitor")]
 use super::monitor;
 use super::rank_epoch::Latest;
@@ -24,6 +26,8 @@ pub struct Builder<T> {
     settings: Settings,
     on_error: OnError,
     autosave: Option<(Arc<Path>, Every)>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<Arc<str>>,
     #[cfg(feature = "monitor")]
     monitor: bool,
     out: PhantomData<fn() -> T>,
@@ -46,6 +50,8 @@ impl<T: Send + 'static> Builder<T> {
             settings,
             on_error,
             autosave: None,
+            #[cfg(feature = "metrics")]
+            metrics: None,
             #[cfg(feature = "monitor")]
             monitor: false,
             out: PhantomData,
@@ -348,6 +354,23 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Publishes the loader's figures through the facade `metrics`, for Prometheus and any other
+    /// exporter that the program installs; feature `metrics`. The label `loader` of all figures is
+    /// `name`: give each loader of a program its own.
+    ///
+    /// A thread of the loader reads the figures once a second, and when an epoch begins or the loader
+    /// is dropped; the epochs do nothing for it. The recorder may be installed before or after; what
+    /// was published before is lost to it. The names are in the guide's page on performance; each
+    /// node has some ten figures, each segment some twelve.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) fails if the system starts no thread.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metrics = Some(name.into());
+        self
+    }
+
     /// Shows the loader's figures to other processes of the same user: `datapipes top` prints them
     /// live. The environment variable `DATAPIPES_MONITOR=1` does the same for every loader of a
     /// process. Off by default; feature `monitor`.
@@ -372,8 +395,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Checks the graph and plans it. Nothing is read or started, but for the thread that
-    /// [`monitor`](Self::monitor) asks for.
+    /// Checks the graph and plans it. Nothing is read or started, but for the threads that
+    /// `monitor` and `metrics` ask for.
     ///
     /// # Errors
     /// All problems of the graph and the settings that can be found without reading data, together,
@@ -415,6 +438,11 @@ impl<T: Send + 'static> Builder<T> {
         }
         let engine = Arc::new(Engine::new(flow, plan, self.settings));
         let latest = Arc::<Latest>::default();
+        #[cfg(feature = "metrics")]
+        if let Some(name) = self.metrics {
+            metrics::start(name, &engine, &latest)
+                .map_err(|error| BuildError::of(error.to_string()))?;
+        }
         #[cfg(feature = "monitor")]
         monitor::start(self.monitor, &engine, &latest)
             .map_err(|error| BuildError::of(error.to_string()))?;

@@ -10,6 +10,8 @@ mod epoch;
 mod epoch_source;
 mod headroom;
 mod left;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(feature = "monitor")]
 pub mod monitor;
 mod policy;

@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::pin::Pin;
+#[cfg(feature = "metrics")]
+use std::sync::mpsc::SyncSender;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{self, Poll, ready};
@@ -29,6 +31,9 @@ pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
 /// epochs.
 #[derive(Default)]
 pub(super) struct Latest {
+    /// Told of each epoch that begins. Dropped first, which ends the threads that listen.
+    #[cfg(feature = "metrics")]
+    begun: Mutex<Vec<SyncSender<Runs>>>,
     /// Handles of the threads that read the figures, each of which ends when its handle is dropped.
     /// Dropped before the runs, so that their last handle is not one of those threads'.
     observers: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -42,8 +47,19 @@ impl Latest {
     }
 
     pub fn set(&self, runs: Runs) {
+        #[cfg(feature = "metrics")]
+        for begun in &*lock(&self.begun) {
+            // Figures are not worth a wait.
+            let _ = begun.try_send(runs.clone());
+        }
         // Dropped after the lock: the drop of an epoch may run a user's code.
         let _before = lock(&self.runs).replace(runs);
+    }
+
+    /// Has the epochs sent that begin from now on, unless there is no room for them.
+    #[cfg(feature = "metrics")]
+    pub fn tell_of_epochs(&self, begun: SyncSender<Runs>) {
+        lock(&self.begun).push(begun);
     }
 
     #[cfg(any(feature = "metrics", feature = "monitor"))]

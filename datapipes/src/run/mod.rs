@@ -79,6 +79,15 @@ use crate::error::quietly;
 /// little later.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Returns true in a child process of a loader, whose figures are its parent's.
+#[cfg(any(feature = "metrics", feature = "monitor"))]
+pub(crate) fn is_child_process() -> bool {
+    #[cfg(target_os = "linux")]
+    return child::is_child();
+    #[cfg(not(target_os = "linux"))]
+    return false;
+}
+
 /// Returns true if a drop may wait on this thread. It may not inside an async runtime, whose tasks
 /// would wait, too.
 fn may_wait() -> bool {

@@ -137,8 +137,8 @@ impl Client {
     /// Fails as [`snapshot`](Self::snapshot) does, except for the content of the line.
     pub fn line(&mut self) -> Result<String> {
         self.ask()?;
-        let none = || self.error(ErrorKind::Unavailable, "does not answer");
-        self.answer(PATIENCE)?.ok_or_else(none)
+        let answer = self.answer(PATIENCE)?;
+        answer.ok_or_else(|| self.error(ErrorKind::Unavailable, "does not answer"))
     }
 
     /// Asks for the figures, without waiting for the [answer](Self::answer).

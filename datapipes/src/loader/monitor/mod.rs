@@ -36,7 +36,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::rank_epoch::Latest;
-use crate::run::Engine;
+use crate::run::{Engine, is_child_process};
 use crate::Result;
 
 #[cfg(unix)]
@@ -61,7 +61,7 @@ pub(super) fn start(asked: bool, engine: &Arc<Engine>, latest: &Arc<Latest>) -> 
         }
         _ => false,
     };
-    if is_child() || !(asked || by_environment) {
+    if is_child_process() || !(asked || by_environment) {
         return Ok(());
     }
     match open(engine, latest) {
@@ -71,14 +71,6 @@ pub(super) fn start(asked: bool, engine: &Arc<Engine>, latest: &Arc<Latest>) -> 
         }
         opened => opened,
     }
-}
-
-/// Returns true in a child process of a loader, whose figures are its parent's.
-fn is_child() -> bool {
-    #[cfg(target_os = "linux")]
-    return crate::run::child::is_child();
-    #[cfg(not(target_os = "linux"))]
-    return false;
 }
 
 #[cfg(unix)]

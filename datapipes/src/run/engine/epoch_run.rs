@@ -242,7 +242,7 @@ impl EpochRun {
     }
 
     /// Returns true if the epoch came to its end, or was dropped.
-    #[cfg(feature = "monitor")]
+    #[cfg(any(feature = "metrics", feature = "monitor"))]
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed) > 0
     }
