@@ -29,7 +29,10 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         "top" => top::main(given),
         #[cfg(not(unix))]
-        "top" => args::refuse("top needs Unix domain sockets, which this system has not", USAGE),
+        "top" => args::refuse(
+            "top needs Unix domain sockets, which this system has not",
+            USAGE,
+        ),
         "-h" | "--help" => {
             println!("{USAGE}");
             ExitCode::SUCCESS

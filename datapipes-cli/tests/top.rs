@@ -8,6 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use datapipes::loader::monitor::Snapshot;
 use datapipes::{DataLoader, Graph};
 
+// A part of a graph runs in a child of this executable.
+datapipes::before_main!();
+
 /// Set for the process that loads.
 const LOADS: &str = "DATAPIPES_TEST_LOADS";
 
@@ -17,7 +20,10 @@ fn loads_until_it_is_told_to_end() {
     if std::env::var_os(LOADS).is_none() {
         return;
     }
-    let graph = Graph::range(0..100).map(|n| n + 1).named("add").batch(10);
+    #[cfg(target_os = "linux")]
+    let graph = Graph::range(0..100).in_processes(1, add).batch(10);
+    #[cfg(not(target_os = "linux"))]
+    let graph = add(Graph::range(0..100)).batch(10);
     let loader = DataLoader::builder(graph).workers(1).build().unwrap();
     let validation = DataLoader::builder(Graph::range(0..10)).build().unwrap();
     let mut epoch = loader.epoch(5).blocking();
@@ -28,13 +34,30 @@ fn loads_until_it_is_told_to_end() {
     drop((loader, validation));
 }
 
+/// Adds one. The loader that it builds in a child process has no socket.
+fn add(numbers: Graph<u64>) -> Graph<u64> {
+    let add = |n| {
+        if cfg!(target_os = "linux") {
+            let inner = DataLoader::builder(Graph::range(0..1)).build().unwrap();
+            std::mem::forget(inner);
+        }
+        n + 1
+    };
+    numbers.map(add).named("add")
+}
+
 /// A process with two loaders, the first of which runs an epoch.
 struct Loading(Child);
 
 impl Loading {
     fn begin(runtime: &Path, monitor: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "loads_until_it_is_told_to_end", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "loads_until_it_is_told_to_end",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(LOADS, "1")
             .env("DATAPIPES_MONITOR", monitor)
             .env("XDG_RUNTIME_DIR", runtime)
@@ -99,34 +122,63 @@ fn a_loader_is_found_and_shown() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = folder.path();
     let problem = refused(top(runtime, &[]));
-    assert!(problem.contains("no loader runs") && problem.contains("DATAPIPES_MONITOR=1"), "{problem}");
+    assert!(
+        problem.contains("no loader runs") && problem.contains("DATAPIPES_MONITOR=1"),
+        "{problem}"
+    );
 
     let loading = Loading::begin(runtime, "1");
     let id = loading.id();
     let loader = format!("{id}-0");
     let path = runtime.join(format!("datapipes/{loader}.sock"));
-    for args in [&[][..], &[&id], &[&loader], &[path.to_str().unwrap()], &["--once"]] {
+    assert_eq!(names(runtime), 2);
+    for args in [
+        &[][..],
+        &[&id],
+        &[&loader],
+        &[path.to_str().unwrap()],
+        &["--once"],
+    ] {
         let page = printed(top(runtime, args));
-        for part in [&*loader, "epoch 5", " of 10 items", "  add ", "segment", "bottleneck: "] {
+        for part in [
+            &*loader,
+            "epoch 5",
+            " of 10 items",
+            "  add ",
+            "segment",
+            "bottleneck: ",
+        ] {
             assert!(page.contains(part), "no {part} in\n{page}");
         }
     }
-    let line = printed(top(runtime, &["--json"]));
-    assert_eq!(line.matches('\n').count(), 1);
-    let shown = Snapshot::parse(&line).unwrap();
-    assert_eq!((shown.process.to_string(), shown.epoch), (id.clone(), Some(5)));
+    let lines = printed(top(runtime, &["--json"]));
+    assert_eq!(lines.lines().count(), 2);
+    let shown = Snapshot::parse(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (shown.process.to_string(), shown.epoch),
+        (id.clone(), Some(5))
+    );
     assert!(shown.running && shown.stats.unwrap().delivered == 1);
 
     let problem = refused(top(runtime, &["4000000"]));
-    assert!(problem.contains("process 4000000 has no loader"), "{problem}");
+    assert!(
+        problem.contains("process 4000000 has no loader"),
+        "{problem}"
+    );
     let problem = refused(top(runtime, &["/nowhere/x.sock"]));
-    assert!(problem.contains("/nowhere/x.sock: no monitored loader is there"), "{problem}");
+    assert!(
+        problem.contains("/nowhere/x.sock: no monitored loader is there"),
+        "{problem}"
+    );
     assert_eq!(top(runtime, &["--json", "--once"]).status.code(), Some(2));
 
     // Of several processes there is a list.
     let other = Loading::begin(runtime, "1");
     let list = printed(top(runtime, &[]));
-    assert!([&id, &other.id()].iter().all(|id| list.contains(&**id)), "{list}");
+    assert!(
+        [&id, &other.id()].iter().all(|id| list.contains(&**id)),
+        "{list}"
+    );
     assert!(list.contains("not begun"), "{list}");
     other.end();
     loading.end();

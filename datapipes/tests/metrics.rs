@@ -82,8 +82,17 @@ fn prometheus_scrapes_what_the_loaders_did() {
         }
     };
     let during = series(&during);
-    assert_eq!((during[running], during["datapipes_epoch{loader=\"validation\"}"]), (1.0, 9.0));
-    assert_eq!(during["datapipes_delivered_items_total{loader=\"validation\"}"], 1.0);
+    assert_eq!(
+        (
+            during[running],
+            during["datapipes_epoch{loader=\"validation\"}"]
+        ),
+        (1.0, 9.0)
+    );
+    assert_eq!(
+        during["datapipes_delivered_items_total{loader=\"validation\"}"],
+        1.0
+    );
 
     // The last of it is published with the drop.
     let stats = train.stats().unwrap();
@@ -94,38 +103,87 @@ fn prometheus_scrapes_what_the_loaders_did() {
     for (name, expected) in [
         ("datapipes_epochs_total{loader=\"train\"}", 3),
         ("datapipes_epoch{loader=\"train\"}", 2),
-        ("datapipes_delivered_items_total{loader=\"train\"}", items.len() as u64),
-        ("datapipes_skipped_items_total{loader=\"train\",node=\"decode\",kind=\"corrupt\"}", 3),
-        ("datapipes_node_items_total{loader=\"train\",node=\"decode\"}", 3 * 99),
-        ("datapipes_node_errors_total{loader=\"train\",node=\"decode\"}", 3),
-        ("datapipes_node_dropped_items_total{loader=\"train\",node=\"filter\"}", 3 * 34),
-        ("datapipes_segment_items_total{loader=\"train\",segment=\"A\"}", 3 * 100),
+        (
+            "datapipes_delivered_items_total{loader=\"train\"}",
+            items.len() as u64,
+        ),
+        (
+            "datapipes_skipped_items_total{loader=\"train\",node=\"decode\",kind=\"corrupt\"}",
+            3,
+        ),
+        (
+            "datapipes_node_items_total{loader=\"train\",node=\"decode\"}",
+            3 * 99,
+        ),
+        (
+            "datapipes_node_errors_total{loader=\"train\",node=\"decode\"}",
+            3,
+        ),
+        (
+            "datapipes_node_dropped_items_total{loader=\"train\",node=\"filter\"}",
+            3 * 34,
+        ),
+        (
+            "datapipes_segment_items_total{loader=\"train\",segment=\"A\"}",
+            3 * 100,
+        ),
         ("datapipes_workers{loader=\"train\"}", 2),
-        ("datapipes_memory_limit_bytes{loader=\"train\"}", stats.memory.limit.unwrap()),
+        (
+            "datapipes_memory_limit_bytes{loader=\"train\"}",
+            stats.memory.limit.unwrap(),
+        ),
     ] {
-        assert_eq!(after.get(name), Some(&(expected as f64)), "{name} in\n{page}");
+        assert_eq!(
+            after.get(name),
+            Some(&(expected as f64)),
+            "{name} in\n{page}"
+        );
     }
     let busy = after["datapipes_node_busy_seconds_total{loader=\"train\",node=\"decode\"}"];
     let wall = after["datapipes_epoch_seconds_total{loader=\"train\"}"];
-    assert!(busy > 0.0 && wall >= stats.wall.as_secs_f64(), "{busy} {wall}");
+    assert!(
+        busy > 0.0 && wall >= stats.wall.as_secs_f64(),
+        "{busy} {wall}"
+    );
     let p99 = "datapipes_node_item_seconds{loader=\"train\",node=\"decode\",quantile=\"0.99\"}";
     assert!(after[p99] > 0.0, "{page}");
 
     // Nothing else, and each with its type.
-    let guide = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/performance.md"));
+    let guide = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/src/performance.md"
+    ));
     for (series, value) in &after {
         let name = series.split('{').next().unwrap();
-        assert!(guide.contains(&format!("`{name}`")), "the guide does not have {name}");
-        assert!(page.contains(&format!("# HELP {name} ")), "{name} in\n{page}");
+        assert!(
+            guide.contains(&format!("`{name}`")),
+            "the guide does not have {name}"
+        );
+        assert!(
+            page.contains(&format!("# HELP {name} ")),
+            "{name} in\n{page}"
+        );
         assert!(value.is_finite() && *value >= 0.0, "{series} is {value}");
     }
-    assert!(page.contains("# TYPE datapipes_node_items_total counter"), "{page}");
-    assert!(page.contains("# TYPE datapipes_memory_bytes gauge"), "{page}");
+    assert!(
+        page.contains("# TYPE datapipes_node_items_total counter"),
+        "{page}"
+    );
+    assert!(
+        page.contains("# TYPE datapipes_memory_bytes gauge"),
+        "{page}"
+    );
 }
 
 /// A program that installs no exporter loads as ever.
 #[test]
 fn a_name_is_a_label_and_nothing_more() {
-    let items = |name| loader(name).epoch(0).blocking().map(Result::unwrap).collect::<Vec<_>>();
+    let items = |name| {
+        loader(name)
+            .epoch(0)
+            .blocking()
+            .map(Result::unwrap)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(items("a \"strange\" name\n"), items("train-2"));
 }

@@ -106,7 +106,9 @@ impl Parts<'_> {
         match figures {
             Some((stats, _)) => {
                 parts.top.extend(summary(view, &stats, width));
-                parts.top.extend([Line::default(), nodes_head(view, &stats, width)]);
+                parts
+                    .top
+                    .extend([Line::default(), nodes_head(view, &stats, width)]);
                 parts.nodes = nodes(view, &stats, width);
                 parts.bottom.push(Line::default());
                 parts.bottom.extend(segments(&stats));
@@ -167,7 +169,11 @@ fn summary(view: &View, stats: &Stats, width: usize) -> Vec<Line<'static>> {
     match length.filter(|&length| length > 0) {
         Some(length) => {
             let share = delivered as f64 / length as f64;
-            progress.push(bar(share, width.saturating_sub(64).clamp(8, 40), Color::Cyan));
+            progress.push(bar(
+                share,
+                width.saturating_sub(64).clamp(8, 40),
+                Color::Cyan,
+            ));
             let text = format!(" {} of {} items", count(delivered), count(length));
             progress.push(Span::raw(text));
             let left = length.saturating_sub(delivered) as f64 / pace;
@@ -214,7 +220,10 @@ fn summary(view: &View, stats: &Stats, width: usize) -> Vec<Line<'static>> {
     }
     if let Some(device) = &stats.device {
         let busy = share_of(device.busy, stats.wall);
-        memory.push(Span::raw(format!("   device {} ahead, busy {busy}", device.depth)));
+        memory.push(Span::raw(format!(
+            "   device {} ahead, busy {busy}",
+            device.depth
+        )));
     }
     lines.push(Line::from(memory));
     lines
@@ -231,7 +240,10 @@ struct Columns {
 impl Columns {
     fn of(stats: &Stats, width: usize) -> Columns {
         let has_dropped = stats.nodes.iter().any(|node| node.dropped > 0);
-        let has_errors = stats.nodes.iter().any(|node| node.errors + node.retried > 0);
+        let has_errors = stats
+            .nodes
+            .iter()
+            .any(|node| node.errors + node.retried > 0);
         // Marker, letter, rate, two times, CPU.
         let fixed = 2 + 4 + 10 + 10 + 10 + 8;
         let fixed = fixed + 10 * usize::from(has_dropped) + 10 * usize::from(has_errors);
@@ -330,12 +342,16 @@ fn inputs(view: &View, nodes: &[NodeStats], at: usize) -> String {
 
 fn inputs_of(view: &View, at: usize) -> &[usize] {
     let described = view.description.as_ref();
-    described.and_then(|about| about.inputs.get(at)).map_or(&[], Vec::as_slice)
+    described
+        .and_then(|about| about.inputs.get(at))
+        .map_or(&[], Vec::as_slice)
 }
 
 /// Returns the errors that a node made, without those that it passed on.
 fn own_errors(view: &View, nodes: &[NodeStats], at: usize) -> u64 {
-    let inputs = inputs_of(view, at).iter().filter_map(|&input| nodes.get(input));
+    let inputs = inputs_of(view, at)
+        .iter()
+        .filter_map(|&input| nodes.get(input));
     let passed: u64 = inputs.map(|node| node.errors).sum();
     nodes[at].errors.saturating_sub(passed)
 }
@@ -367,26 +383,28 @@ fn segments(stats: &Stats) -> Vec<Line<'static>> {
             true => "–".to_owned(),
             false => format!("{occupancy:.1} of {concurrency}"),
         };
-        let [busy, starved, full] = [segment.busy, segment.starved, segment.full]
-            .map(|spent| share_of(spent, stats.wall));
+        let [busy, starved, full] =
+            [segment.busy, segment.starved, segment.full].map(|spent| share_of(spent, stats.wall));
         let p99 = match segment.morsel_time.is_empty() {
             true => "–".to_owned(),
             false => time(segment.morsel_time.quantile(0.99)),
         };
         let held = bytes(segment.memory.bytes);
-        let mut text = format!(
+        let text = format!(
             "  {letter} {work:<8}{workers:>8}{in_flight:>14}{busy:>8}{starved:>10}{full:>8}{p99:>10}{held:>10}"
         );
+        lines.push(Line::from(text));
         if let Some(processes) = &segment.processes {
             let held: u64 = processes.children.iter().map(|child| child.memory).sum();
-            text += &format!(
-                "  {} processes, {}, {} died",
-                processes.children.len(),
+            let running = processes.children.len();
+            let word = if running == 1 { "process" } else { "processes" };
+            let text = format!(
+                "    {running} {word}, {}, {} died",
                 bytes(held),
                 processes.died
             );
+            lines.push(Line::from(text));
         }
-        lines.push(Line::from(text));
     }
     lines
 }
@@ -405,7 +423,9 @@ fn skips(stats: &Stats) -> Vec<Line<'static>> {
     let more = stats.skips.len().saturating_sub(SKIPS);
     if more > 0 {
         let all = count(stats.skipped);
-        lines.push(Line::from(format!("  and {more} other kinds; {all} skipped in all")));
+        lines.push(Line::from(format!(
+            "  and {more} other kinds; {all} skipped in all"
+        )));
     }
     lines
 }
@@ -424,7 +444,10 @@ fn advice(stats: &Stats, width: usize) -> Vec<Line<'static>> {
             last.push_str(word);
         }
     }
-    lines.into_iter().map(|line| Line::from(line).bold()).collect()
+    lines
+        .into_iter()
+        .map(|line| Line::from(line).bold())
+        .collect()
 }
 
 fn label(text: &str) -> Span<'static> {
@@ -442,7 +465,11 @@ fn colored(text: String, is_bad: bool) -> Span<'static> {
 fn bar(share: f64, width: usize, color: Color) -> Span<'static> {
     let eighths = (share.clamp(0.0, 1.0) * (width * 8) as f64).round() as usize;
     let mut text = "█".repeat(eighths / 8);
-    text.extend([' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'].get(eighths % 8).filter(|&&c| c != ' '));
+    text.extend(
+        [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉']
+            .get(eighths % 8)
+            .filter(|&&c| c != ' '),
+    );
     let missing = width - text.chars().count();
     text.push_str(&"░".repeat(missing));
     Span::from(text).fg(color)
@@ -465,7 +492,11 @@ fn nonzero(number: u64) -> String {
 fn fit(text: &str, width: usize) -> String {
     let cut = Line::from(text).width() > width;
     let kept: String = match cut {
-        true => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+        true => text
+            .chars()
+            .take(width.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
         false => text.to_owned(),
     };
     let missing = width.saturating_sub(Line::from(&*kept).width());

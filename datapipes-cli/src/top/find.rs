@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use datapipes::BoxError;
-use datapipes::loader::monitor::{self, Client};
+use datapipes::loader::monitor::{self, Client, Snapshot};
 
 use super::format::{clean, rate};
 
@@ -17,7 +17,10 @@ pub fn sockets(named: Option<&str>) -> Result<Vec<PathBuf>, BoxError> {
     let mut sockets = monitor::sockets()?;
     if let Some(name) = named {
         if !name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(format!("{name}: neither the number of a process nor the path of a socket").into());
+            return Err(format!(
+                "{name}: neither the number of a process nor the path of a socket"
+            )
+            .into());
         }
         sockets.retain(|socket| stem(socket) == name || process(socket) == name);
     }
@@ -44,6 +47,38 @@ fn process(socket: &Path) -> &str {
     stem.split_once('-').map_or(stem, |(process, _)| process)
 }
 
+/// Returns the place and the first answer of the first loader that runs an epoch; if none does, of the
+/// first that answers. A loader for validation mostly does not.
+pub fn first_running(sockets: &[PathBuf]) -> Result<(usize, Snapshot), BoxError> {
+    let mut first = Err("no loader answers".into());
+    for (place, socket) in sockets.iter().enumerate() {
+        match Client::connect(socket).and_then(|mut client| client.snapshot()) {
+            Ok(shown) if shown.running => return Ok((place, shown)),
+            Ok(shown) if first.is_err() => first = Ok((place, shown)),
+            Ok(_) => {}
+            Err(error) if place == 0 => first = Err(error.into()),
+            Err(_) => {}
+        }
+    }
+    first
+}
+
+/// Returns an answer of each loader, a line each; fails if none answers.
+pub fn lines(sockets: &[PathBuf]) -> Result<String, BoxError> {
+    let mut lines = String::new();
+    let mut problem = None;
+    for socket in sockets {
+        match Client::connect(socket).and_then(|mut client| client.line()) {
+            Ok(line) => lines += &format!("{line}\n"),
+            Err(error) => problem = Some(error),
+        }
+    }
+    match problem {
+        Some(problem) if lines.is_empty() => Err(problem.into()),
+        _ => Ok(lines),
+    }
+}
+
 /// Returns a list of loaders if they are of several processes.
 pub fn list_of_several(sockets: &[PathBuf]) -> Option<String> {
     let first = process(&sockets[0]);
@@ -56,7 +91,9 @@ pub fn list_of_several(sockets: &[PathBuf]) -> Option<String> {
         let name = clean(stem(socket));
         let _ = match answer {
             Ok(shown) => {
-                let epoch = shown.epoch.map_or("none".to_owned(), |epoch| epoch.to_string());
+                let epoch = shown
+                    .epoch
+                    .map_or("none".to_owned(), |epoch| epoch.to_string());
                 let pace = match &shown.stats {
                     Some(stats) if shown.running => format!("{}/s", rate(stats.items_per_second())),
                     Some(_) => "ended".to_owned(),

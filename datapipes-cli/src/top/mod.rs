@@ -10,11 +10,9 @@ mod view;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use datapipes::BoxError;
-use datapipes::loader::monitor::{Client, Snapshot};
 
 use self::view::View;
 use crate::args::{Args, refuse};
@@ -30,7 +28,7 @@ DATAPIPES_MONITOR=1; its crate `datapipes` needs the feature `monitor`. Nothing 
 slows it down. PATH is that of its socket.
 
   --once        prints one page and ends, as it does when the output is no terminal
-  --json        prints the figures as they come from the loader, a line of JSON, and ends
+  --json        prints the figures as they come from each loader, a line of JSON, and ends
 
 Keys: q ends, p pauses, s sorts the nodes, r counts from now on, e counts from the begin of the epoch,
 l counts the last ten seconds, Tab goes to the next loader of the process, arrows scroll.";
@@ -52,46 +50,18 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(args: &Args) -> Result<(), BoxError> {
     let sockets = find::sockets(args.words.first().map(String::as_str))?;
+    if args.has("json") {
+        return print(&find::lines(&sockets)?);
+    }
     if let Some(list) = find::list_of_several(&sockets) {
         return print(&list);
     }
-    let is_text = args.has("once") || !io::stdout().is_terminal() || !io::stdin().is_terminal();
-    if args.has("json") {
-        print(&format!("{}\n", first(&sockets)?.1))
-    } else if is_text {
-        let (client, line) = first(&sockets)?;
-        let snapshot = Snapshot::parse(&line)?;
-        let view = View::new(client.path(), Some(snapshot), sockets.len());
+    let (at, first) = find::first_running(&sockets)?;
+    if args.has("once") || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        let view = View::new(&sockets[at], Some(first), sockets.len());
         print(&draw::page(&view))
     } else {
-        screen::watch(&sockets)
-    }
-}
-
-/// Returns the first answer of the first loader that runs an epoch, or of the first that answers.
-fn first(sockets: &[PathBuf]) -> Result<(Client, String), BoxError> {
-    let mut chosen: Option<(Client, String)> = None;
-    let mut problem = None;
-    for socket in sockets {
-        let answer = Client::connect(socket).and_then(|mut client| {
-            let line = client.line()?;
-            Ok((client, line))
-        });
-        match answer {
-            Ok((client, line)) => {
-                let runs = Snapshot::parse(&line).is_ok_and(|shown| shown.running);
-                if runs {
-                    return Ok((client, line));
-                }
-                chosen = chosen.or(Some((client, line)));
-            }
-            Err(error) => problem = Some(error),
-        }
-    }
-    match (chosen, problem) {
-        (Some(chosen), _) => Ok(chosen),
-        (None, Some(error)) => Err(error.into()),
-        (None, None) => Err("no loader".into()),
+        screen::watch(&sockets, at)
     }
 }
 

@@ -21,20 +21,11 @@ const TICK: Duration = Duration::from_millis(50);
 /// Time without an answer after which that is said.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// Shows loaders of a process until the user ends it.
-pub fn watch(sockets: &[PathBuf]) -> Result<(), BoxError> {
+/// Shows loaders of a process, this one first, until the user ends it.
+pub fn watch(sockets: &[PathBuf], at: usize) -> Result<(), BoxError> {
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, stopped.clone())?;
-    }
-    // The first that runs, as one of several may be for validation.
-    let mut at = 0;
-    for (place, socket) in sockets.iter().enumerate() {
-        let shown = Client::connect(socket).and_then(|mut client| client.snapshot());
-        if shown.is_ok_and(|shown| shown.running) {
-            at = place;
-            break;
-        }
     }
     let mut link = Link::to(&sockets[at])?;
     // It restores the terminal if this program panics.
@@ -52,10 +43,13 @@ fn show(
     link: &mut Link,
 ) -> Result<(), BoxError> {
     let mut view = View::new(&sockets[at], None, sockets.len());
+    let mut has_changed = true;
     while !stopped.load(Ordering::Relaxed) {
-        link.turn(&mut view);
-        terminal.draw(|frame| draw::draw(frame, &mut view))?;
-        if !event::poll(TICK)? {
+        if link.turn(&mut view) || has_changed {
+            terminal.draw(|frame| draw::draw(frame, &mut view))?;
+        }
+        has_changed = event::poll(TICK)?;
+        if !has_changed {
             continue;
         }
         match event::read()? {
@@ -125,29 +119,33 @@ impl Link {
         })
     }
 
-    /// Takes the answer if it is there, and asks again when it is time.
-    fn turn(&mut self, view: &mut View) {
-        if let Err(error) = self.try_turn(view) {
+    /// Takes the answer if it is there, and asks again when it is time. Returns true if the view has
+    /// changed.
+    fn turn(&mut self, view: &mut View) -> bool {
+        self.try_turn(view).unwrap_or_else(|error| {
             self.client = None;
             view.contact = Contact::Lost(match error.kind() {
                 ErrorKind::NotFound => "it has ended".to_owned(),
                 _ => error.to_string(),
             });
-        }
+            true
+        })
     }
 
-    fn try_turn(&mut self, view: &mut View) -> datapipes::Result<()> {
+    fn try_turn(&mut self, view: &mut View) -> datapipes::Result<bool> {
         let Some(client) = &mut self.client else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut has_changed = false;
         if self.is_waiting {
             match client.answer(Duration::ZERO)? {
                 Some(line) => {
-                    self.is_waiting = false;
+                    (self.is_waiting, has_changed) = (false, true);
                     view.update(Snapshot::parse(&line)?);
                 }
                 None if self.asked.elapsed() > SILENT => {
                     view.contact = Contact::Silent(self.asked.elapsed());
+                    has_changed = true;
                 }
                 None => {}
             }
@@ -156,6 +154,6 @@ impl Link {
             (self.asked, self.is_waiting) = (Instant::now(), true);
             client.ask()?;
         }
-        Ok(())
+        Ok(has_changed)
     }
 }

@@ -16,16 +16,26 @@ fn answer() -> Value {
     let [even, odd] = [0, 1].map(|from| Graph::range(from..100));
     let decode = |n: u64| datapipes::Ok(n);
     let graph = Graph::concat([even, odd]).try_map(decode).named("decode");
-    let loader = DataLoader::builder(graph.batch(4)).workers(2).build().unwrap();
+    let loader = DataLoader::builder(graph.batch(4))
+        .workers(2)
+        .build()
+        .unwrap();
     loader.epoch(0).blocking().for_each(drop);
     let mut stats = serde_json::to_value(loader.stats().unwrap()).unwrap();
-    let times = |seconds: f64| json!({ "mean": seconds, "max": seconds, "buckets": [[seconds, 10]] });
+    let times =
+        |seconds: f64| json!({ "mean": seconds, "max": seconds, "buckets": [[seconds, 10]] });
     (stats["wall"], stats["delivered"], stats["waited"]) = (json!(10.0), json!(5000), json!(2.5));
     (stats["waits"], stats["workers"]) = (times(0.002), json!(2));
     stats["memory"] = json!({ "bytes": 1 << 20, "most": 3 << 20, "limit": 4 << 20 });
-    for (node, (items, busy)) in [(100, 0.1), (200, 0.2), (300, 0.0), (20_000, 15.0), (5000, 0.5)]
-        .into_iter()
-        .enumerate()
+    for (node, (items, busy)) in [
+        (100, 0.1),
+        (200, 0.2),
+        (300, 0.0),
+        (20_000, 15.0),
+        (5000, 0.5),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let node = &mut stats["nodes"][node];
         (node["items"], node["busy"]) = (json!(items), json!(busy));
@@ -64,7 +74,11 @@ fn screen(view: &mut View, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw::draw(frame, view)).unwrap();
     let buffer = terminal.backend().buffer();
-    let row = |y: u16| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    let row = |y: u16| {
+        (0..width)
+            .map(|x| buffer[(x, y)].symbol())
+            .collect::<String>()
+    };
     (0..height).map(|y| row(y).trim_end().to_owned()).collect()
 }
 
@@ -102,7 +116,10 @@ fn the_screen_shows_the_graph_and_what_holds_it_up() {
 #[test]
 fn a_page_has_what_the_screen_has() {
     let page = draw::page(&view(&answer()));
-    assert!(page.contains("▶ decode") && page.contains("bottleneck: segment A"), "{page}");
+    assert!(
+        page.contains("▶ decode") && page.contains("bottleneck: segment A"),
+        "{page}"
+    );
     assert!(!page.contains("quit") && page.lines().all(|line| line == line.trim_end()));
 }
 
@@ -124,12 +141,20 @@ fn no_size_of_the_screen_is_too_small() {
 fn nodes_without_room_are_scrolled_to() {
     let mut view = view(&answer());
     let shown = screen(&mut view, 80, 13);
-    assert!(shown.contains(&"  … 0 nodes above, 2 below".to_owned()), "{}", shown.join("\n"));
+    assert!(
+        shown.contains(&"  … 0 nodes above, 2 below".to_owned()),
+        "{}",
+        shown.join("\n")
+    );
     for _ in 0..9 {
         press(KeyEvent::new(KeyCode::Down, KeyModifiers::NONE), &mut view);
     }
     let shown = screen(&mut view, 80, 13);
-    assert!(shown.iter().any(|line| line.starts_with("▶ decode")), "{}", shown.join("\n"));
+    assert!(
+        shown.iter().any(|line| line.starts_with("▶ decode")),
+        "{}",
+        shown.join("\n")
+    );
 }
 
 /// Names are those of files and closures of anybody.
@@ -208,7 +233,10 @@ fn recent_figures_are_those_of_ten_seconds_and_of_one_epoch() {
 fn a_loader_that_hangs_or_has_ended_is_said_so() {
     let mut view = view(&answer());
     view.contact = Contact::Silent(std::time::Duration::from_secs(65));
-    assert_eq!(screen(&mut view, 80, 24)[1], " the loader has not answered for 1:05");
+    assert_eq!(
+        screen(&mut view, 80, 24)[1],
+        " the loader has not answered for 1:05"
+    );
     view.contact = Contact::Lost("it has ended".to_owned());
     let shown = screen(&mut view, 80, 24);
     assert_eq!(shown[1], " no more figures from the loader: it has ended");
@@ -217,10 +245,16 @@ fn a_loader_that_hangs_or_has_ended_is_said_so() {
     let mut answer = answer();
     (answer["epoch"], answer["stats"]) = (json!(null), json!(null));
     let mut view = View::new(Path::new("7-0.sock"), None, 1);
-    assert_eq!(screen(&mut view, 80, 24)[2], " waiting for the first figures");
+    assert_eq!(
+        screen(&mut view, 80, 24)[2],
+        " waiting for the first figures"
+    );
     view.update(parse(&answer));
     let shown = screen(&mut view, 80, 24);
-    assert_eq!((&*shown[2], &*shown[4]), (" no epoch has begun", " loader: seed 0"));
+    assert_eq!(
+        (&*shown[2], &*shown[4]),
+        (" no epoch has begun", " loader: seed 0")
+    );
 }
 
 #[test]

@@ -100,7 +100,11 @@ impl View {
             self.recent.push_back(stats.clone());
             // The first is the last one that is older than what is shown.
             let is_old = |stats: &Stats, now: &Stats| stats.wall + RECENT <= now.wall;
-            while self.recent.get(1).is_some_and(|second| is_old(second, stats)) {
+            while self
+                .recent
+                .get(1)
+                .is_some_and(|second| is_old(second, stats))
+            {
                 self.recent.pop_front();
             }
         }
@@ -135,7 +139,8 @@ impl View {
     /// Returns the places of the nodes in the order of the view.
     pub fn order(&self, nodes: &[NodeStats]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..nodes.len()).collect();
-        let by = |key: fn(&NodeStats) -> u128| move |&at: &usize| std::cmp::Reverse(key(&nodes[at]));
+        let by =
+            |key: fn(&NodeStats) -> u128| move |&at: &usize| std::cmp::Reverse(key(&nodes[at]));
         match self.sort {
             Sort::Graph => {}
             Sort::Busy => order.sort_by_key(by(|node| node.busy.as_nanos())),
@@ -167,7 +172,9 @@ pub fn bottleneck(stats: &Stats) -> Vec<bool> {
     if named.contains(&true) {
         return named;
     }
-    let segment = text.strip_prefix("segment ").and_then(|rest| rest.chars().next());
+    let segment = text
+        .strip_prefix("segment ")
+        .and_then(|rest| rest.chars().next());
     (stats.nodes.iter())
         .map(|node| segment.is_some() && node.segment == segment)
         .collect()

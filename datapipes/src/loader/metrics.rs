@@ -32,8 +32,21 @@ pub(super) fn start(name: Arc<str>, engine: &Engine, latest: &Latest) -> Result<
         return Ok(());
     }
     let (begun, epochs) = sync_channel(BEGUN);
-    let nodes: Vec<_> = engine.flow.nodes.iter().map(|node| node.name.clone()).collect();
-    let publish = move || publish_all(&epochs, &Target { loader: name, nodes });
+    let nodes: Vec<_> = engine
+        .flow
+        .nodes
+        .iter()
+        .map(|node| node.name.clone())
+        .collect();
+    let publish = move || {
+        publish_all(
+            &epochs,
+            &Target {
+                loader: name,
+                nodes,
+            },
+        )
+    };
     match ObserverThread::start("metrics", publish) {
         Ok(thread) => {
             latest.observe(thread);
@@ -114,38 +127,162 @@ fn publish_all(epochs: &Receiver<Runs>, to: &Target) {
 /// All names that are published, with unit and description. Totals of seconds are gauges to the
 /// facade, whose counters are whole numbers; they only grow.
 const FIGURES: &[(&str, Unit, &str)] = &[
-    ("datapipes_epochs_total", Unit::Count, "Epochs that have begun"),
+    (
+        "datapipes_epochs_total",
+        Unit::Count,
+        "Epochs that have begun",
+    ),
     ("datapipes_epoch", Unit::Count, "Number of the latest epoch"),
-    ("datapipes_epoch_running", Unit::Count, "1 while the latest epoch runs, 0 after its end"),
-    ("datapipes_epoch_seconds_total", Unit::Seconds, "Time that epochs have run"),
-    ("datapipes_delivered_items_total", Unit::Count, "Items (usually batches) that the consumer took"),
-    ("datapipes_skipped_items_total", Unit::Count, "Items that failed and were skipped"),
-    ("datapipes_consumer_waits_total", Unit::Count, "Items that were not ready when they were asked for"),
-    ("datapipes_consumer_waited_seconds_total", Unit::Seconds, "Time that the consumer waited for the loader"),
-    ("datapipes_consumer_wait_seconds", Unit::Seconds, "Quantiles of the consumer's waits of the last period"),
-    ("datapipes_node_items_total", Unit::Count, "Items that left the node"),
-    ("datapipes_node_dropped_items_total", Unit::Count, "Items that the node left out on purpose"),
-    ("datapipes_node_errors_total", Unit::Count, "Errors that left the node, its own and those from upstream"),
-    ("datapipes_node_retries_total", Unit::Count, "Tries of an item beyond its first"),
-    ("datapipes_node_busy_seconds_total", Unit::Seconds, "Time spent in the node, summed over threads"),
-    ("datapipes_node_item_seconds", Unit::Seconds, "Quantiles of the time of an item in the last period"),
-    ("datapipes_segment_items_total", Unit::Count, "Items that went into the segment"),
-    ("datapipes_segment_morsels_total", Unit::Count, "Morsels of the segment"),
-    ("datapipes_segment_busy_seconds_total", Unit::Seconds, "Time spent by workers"),
-    ("datapipes_segment_starved_seconds_total", Unit::Seconds, "Time in which the segment had no input"),
-    ("datapipes_segment_full_seconds_total", Unit::Seconds, "Time in which the concurrency was fully used"),
-    ("datapipes_segment_morsel_seconds", Unit::Seconds, "Quantiles of the time of a morsel in the last period"),
-    ("datapipes_segment_in_flight_morsels", Unit::Count, "Morsels in flight, on average over the last period"),
-    ("datapipes_segment_in_flight_limit_morsels", Unit::Count, "Morsels that may be in flight"),
-    ("datapipes_segment_memory_bytes", Unit::Bytes, "Bytes of the segment's items in work and ready"),
-    ("datapipes_segment_processes", Unit::Count, "Processes of the segment that run"),
-    ("datapipes_segment_processes_memory_bytes", Unit::Bytes, "Private memory of the segment's processes"),
-    ("datapipes_queue_items", Unit::Count, "Items ready when the consumer came, on average over the last period"),
-    ("datapipes_queue_limit_items", Unit::Count, "Length of the queue before the consumer"),
-    ("datapipes_device_uploads_total", Unit::Count, "Batches that were uploaded to the device"),
-    ("datapipes_device_busy_seconds_total", Unit::Seconds, "Time spent in uploads"),
-    ("datapipes_memory_bytes", Unit::Bytes, "Bytes of all items in the graph"),
-    ("datapipes_memory_limit_bytes", Unit::Bytes, "Limit of the bytes of all items in the graph"),
+    (
+        "datapipes_epoch_running",
+        Unit::Count,
+        "1 while the latest epoch runs, 0 after its end",
+    ),
+    (
+        "datapipes_epoch_seconds_total",
+        Unit::Seconds,
+        "Time that epochs have run",
+    ),
+    (
+        "datapipes_delivered_items_total",
+        Unit::Count,
+        "Items (usually batches) that the consumer took",
+    ),
+    (
+        "datapipes_skipped_items_total",
+        Unit::Count,
+        "Items that failed and were skipped",
+    ),
+    (
+        "datapipes_consumer_waits_total",
+        Unit::Count,
+        "Items that were not ready when they were asked for",
+    ),
+    (
+        "datapipes_consumer_waited_seconds_total",
+        Unit::Seconds,
+        "Time that the consumer waited for the loader",
+    ),
+    (
+        "datapipes_consumer_wait_seconds",
+        Unit::Seconds,
+        "Quantiles of the consumer's waits of the last period",
+    ),
+    (
+        "datapipes_node_items_total",
+        Unit::Count,
+        "Items that left the node",
+    ),
+    (
+        "datapipes_node_dropped_items_total",
+        Unit::Count,
+        "Items that the node left out on purpose",
+    ),
+    (
+        "datapipes_node_errors_total",
+        Unit::Count,
+        "Errors that left the node, its own and those from upstream",
+    ),
+    (
+        "datapipes_node_retries_total",
+        Unit::Count,
+        "Tries of an item beyond its first",
+    ),
+    (
+        "datapipes_node_busy_seconds_total",
+        Unit::Seconds,
+        "Time spent in the node, summed over threads",
+    ),
+    (
+        "datapipes_node_item_seconds",
+        Unit::Seconds,
+        "Quantiles of the time of an item in the last period",
+    ),
+    (
+        "datapipes_segment_items_total",
+        Unit::Count,
+        "Items that went into the segment",
+    ),
+    (
+        "datapipes_segment_morsels_total",
+        Unit::Count,
+        "Morsels of the segment",
+    ),
+    (
+        "datapipes_segment_busy_seconds_total",
+        Unit::Seconds,
+        "Time spent by workers",
+    ),
+    (
+        "datapipes_segment_starved_seconds_total",
+        Unit::Seconds,
+        "Time in which the segment had no input",
+    ),
+    (
+        "datapipes_segment_full_seconds_total",
+        Unit::Seconds,
+        "Time in which the concurrency was fully used",
+    ),
+    (
+        "datapipes_segment_morsel_seconds",
+        Unit::Seconds,
+        "Quantiles of the time of a morsel in the last period",
+    ),
+    (
+        "datapipes_segment_in_flight_morsels",
+        Unit::Count,
+        "Morsels in flight, on average over the last period",
+    ),
+    (
+        "datapipes_segment_in_flight_limit_morsels",
+        Unit::Count,
+        "Morsels that may be in flight",
+    ),
+    (
+        "datapipes_segment_memory_bytes",
+        Unit::Bytes,
+        "Bytes of the segment's items in work and ready",
+    ),
+    (
+        "datapipes_segment_processes",
+        Unit::Count,
+        "Processes of the segment that run",
+    ),
+    (
+        "datapipes_segment_processes_memory_bytes",
+        Unit::Bytes,
+        "Private memory of the segment's processes",
+    ),
+    (
+        "datapipes_queue_items",
+        Unit::Count,
+        "Items ready when the consumer came, on average over the last period",
+    ),
+    (
+        "datapipes_queue_limit_items",
+        Unit::Count,
+        "Length of the queue before the consumer",
+    ),
+    (
+        "datapipes_device_uploads_total",
+        Unit::Count,
+        "Batches that were uploaded to the device",
+    ),
+    (
+        "datapipes_device_busy_seconds_total",
+        Unit::Seconds,
+        "Time spent in uploads",
+    ),
+    (
+        "datapipes_memory_bytes",
+        Unit::Bytes,
+        "Bytes of all items in the graph",
+    ),
+    (
+        "datapipes_memory_limit_bytes",
+        Unit::Bytes,
+        "Limit of the bytes of all items in the graph",
+    ),
     ("datapipes_workers", Unit::Count, "CPU workers"),
 ];
 
@@ -170,7 +307,11 @@ impl Target {
         self.grow("datapipes_epoch_seconds_total", &[], period.wall);
         self.count("datapipes_delivered_items_total", &[], period.delivered);
         self.count("datapipes_consumer_waits_total", &[], period.waits.count());
-        self.grow("datapipes_consumer_waited_seconds_total", &[], period.waited);
+        self.grow(
+            "datapipes_consumer_waited_seconds_total",
+            &[],
+            period.waited,
+        );
         self.times("datapipes_consumer_wait_seconds", &[], &period.waits);
         self.set("datapipes_workers", &[], period.workers as f64);
         self.set("datapipes_memory_bytes", &[], period.memory.bytes as f64);
@@ -225,25 +366,45 @@ impl Target {
         ] {
             self.grow(name, &labels, time);
         }
-        self.times("datapipes_segment_morsel_seconds", &labels, &segment.morsel_time);
+        self.times(
+            "datapipes_segment_morsel_seconds",
+            &labels,
+            &segment.morsel_time,
+        );
         for (name, value) in [
             ("datapipes_segment_in_flight_morsels", segment.occupancy),
-            ("datapipes_segment_in_flight_limit_morsels", segment.concurrency as f64),
-            ("datapipes_segment_memory_bytes", segment.memory.bytes as f64),
+            (
+                "datapipes_segment_in_flight_limit_morsels",
+                segment.concurrency as f64,
+            ),
+            (
+                "datapipes_segment_memory_bytes",
+                segment.memory.bytes as f64,
+            ),
         ] {
             self.set(name, &labels, value);
         }
         if let Some(processes) = &segment.processes {
             let children = &processes.children;
-            self.set("datapipes_segment_processes", &labels, children.len() as f64);
+            self.set(
+                "datapipes_segment_processes",
+                &labels,
+                children.len() as f64,
+            );
             let bytes: u64 = children.iter().map(|child| child.memory).sum();
-            self.set("datapipes_segment_processes_memory_bytes", &labels, bytes as f64);
+            self.set(
+                "datapipes_segment_processes_memory_bytes",
+                &labels,
+                bytes as f64,
+            );
         }
     }
 
     fn labels(&self, labels: &[(&'static str, String)]) -> Vec<Label> {
         let own = Label::new("loader", self.loader.clone());
-        let others = labels.iter().map(|(key, value)| Label::new(*key, value.clone()));
+        let others = labels
+            .iter()
+            .map(|(key, value)| Label::new(*key, value.clone()));
         std::iter::once(own).chain(others).collect()
     }
 

@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "metrics")]
 use std::sync::mpsc::SyncSender;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{self, Poll, ready};
 use std::time::Instant;

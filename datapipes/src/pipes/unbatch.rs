@@ -89,7 +89,10 @@ mod tests {
 
     #[test]
     fn row_30_no_items() {
-        assert_eq!(Graph::range(0..0).batch(3).unbatch().collect().unwrap(), [0u64; 0]);
+        assert_eq!(
+            Graph::range(0..0).batch(3).unbatch().collect().unwrap(),
+            [0u64; 0]
+        );
         assert_eq!(
             Graph::range(0..3)
                 .map(|_| Vec::<u8>::new())

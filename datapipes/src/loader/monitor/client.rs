@@ -55,7 +55,8 @@ fn numbers(path: &Path) -> Option<(u32, u64)> {
 /// A socket gets its name when its process listens already, so there is no doubt; and a number of a
 /// process says nothing, as it may be used again, or be that of another container.
 pub(super) fn is_stale(path: &Path) -> bool {
-    let refused = connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    let refused =
+        connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     refused && std::fs::remove_file(path).is_ok()
 }
 
@@ -161,7 +162,10 @@ impl Client {
     pub fn answer(&mut self, patience: Duration) -> Result<Option<String>> {
         let until = Instant::now() + patience;
         loop {
-            if let Some(end) = self.read[self.seen..].iter().position(|&byte| byte == b'\n') {
+            if let Some(end) = self.read[self.seen..]
+                .iter()
+                .position(|&byte| byte == b'\n')
+            {
                 let rest = self.read.split_off(self.seen + end + 1);
                 let mut line = std::mem::replace(&mut self.read, rest);
                 (self.seen, _) = (0, line.pop());

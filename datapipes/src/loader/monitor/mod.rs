@@ -36,8 +36,8 @@ mod tests;
 use std::sync::Arc;
 
 use super::rank_epoch::Latest;
-use crate::run::{Engine, is_child_process};
 use crate::Result;
+use crate::run::{Engine, is_child_process};
 
 #[cfg(unix)]
 pub use client::{Client, sockets};
@@ -81,6 +81,7 @@ fn open(engine: &Arc<Engine>, latest: &Arc<Latest>) -> Result<()> {
 
 #[cfg(not(unix))]
 fn open(_: &Arc<Engine>, _: &Arc<Latest>) -> Result<()> {
-    let message = "a loader is monitored through a Unix domain socket, which there is none of on this system";
+    let message =
+        "a loader is monitored through a Unix domain socket, which there is none of on this system";
     Err(crate::Error::new(crate::ErrorKind::Config, message))
 }

@@ -164,7 +164,12 @@ fn a_client_too_many_is_told_so() {
     }
     let error = Client::connect(&path).unwrap().snapshot().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().ends_with("the loader has 8 clients already"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("the loader has 8 clients already"),
+        "{error}"
+    );
     clients.pop();
     // The thread learns of it in its own time.
     while Client::connect(&path).unwrap().snapshot().is_err() {}
@@ -205,7 +210,10 @@ fn an_answer_that_is_none_is_an_error_and_not_a_panic() {
     for (answer, expected) in [
         (&b"hello\n"[..], "is no monitored loader"),
         (b"{}\n", "is no monitored loader"),
-        (b"{\"protocol\":1,\"version\":\"9.9\"}\n", "datapipes 9.9 answers by version 1"),
+        (
+            b"{\"protocol\":1,\"version\":\"9.9\"}\n",
+            "datapipes 9.9 answers by version 1",
+        ),
         (b"{\"protocol\":7}\n", "by version 7"),
         (b"\xff\n", "is no text"),
         (b"", "the loader has ended"),
@@ -241,6 +249,9 @@ fn a_folder_that_others_may_use_is_refused() {
     let long = folder.0.join("x".repeat(120));
     folder::open(&long).unwrap();
     let error = Monitor::open(&long, &loader.engine, &loader.latest).unwrap_err();
-    assert!(error.to_string().contains("shorter than 104 bytes"), "{error}");
+    assert!(
+        error.to_string().contains("shorter than 104 bytes"),
+        "{error}"
+    );
     assert_eq!(fs::read_dir(&long).unwrap().count(), 0);
 }

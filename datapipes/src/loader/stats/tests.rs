@@ -292,7 +292,10 @@ fn figures_come_back() {
     let (since, read) = (stats.since(&before), back(&stats).since(&back(&before)));
     assert_eq!(read.to_string(), since.to_string());
     assert_eq!(read.skips, since.skips);
-    assert_eq!(read.waits.buckets().collect::<Vec<_>>(), since.waits.buckets().collect::<Vec<_>>());
+    assert_eq!(
+        read.waits.buckets().collect::<Vec<_>>(),
+        since.waits.buckets().collect::<Vec<_>>()
+    );
 }
 
 #[cfg(feature = "serde")]
