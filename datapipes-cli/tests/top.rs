@@ -1,9 +1,9 @@
 //! The command `top`, run as a program, on loaders of another process: this test once more.
 #![cfg(unix)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use datapipes::loader::monitor::Snapshot;
 use datapipes::{DataLoader, Graph};
@@ -47,7 +47,8 @@ fn add(numbers: Graph<u64>) -> Graph<u64> {
 }
 
 /// A process with two loaders, the first of which runs an epoch.
-struct Loading(Child);
+/// Its output stays open, since the test harness there writes to it.
+struct Loading(Child, Lines<BufReader<ChildStdout>>);
 
 impl Loading {
     fn begin(runtime: &Path, monitor: &str) -> Self {
@@ -68,7 +69,7 @@ impl Loading {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with("LOADS")));
-        Loading(child)
+        Loading(child, lines)
     }
 
     fn id(&self) -> String {
@@ -134,8 +135,8 @@ fn a_loader_is_found_and_shown() {
     assert_eq!(names(runtime), 2);
     for args in [
         &[][..],
-        &[&id],
-        &[&loader],
+        &[&*id],
+        &[&*loader],
         &[path.to_str().unwrap()],
         &["--once"],
     ] {

@@ -35,7 +35,7 @@ pub struct View {
 pub enum Base {
     /// A moment ago.
     Recent,
-    /// When the user said so, in this epoch.
+    /// The moment at which the user asked for it, in this epoch.
     Reset(Box<Stats>),
     Epoch,
 }

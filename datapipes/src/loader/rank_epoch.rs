@@ -1,5 +1,6 @@
 //! The epoch of one rank: the building block of an [`Epoch`](super::Epoch).
 
+#[cfg(any(feature = "metrics", feature = "monitor"))]
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +37,7 @@ pub(super) struct Latest {
     begun: Mutex<Vec<SyncSender<Runs>>>,
     /// Handles of the threads that read the figures, each of which ends when its handle is dropped.
     /// Dropped before the runs, so that their last handle is not one of those threads'.
+    #[cfg(any(feature = "metrics", feature = "monitor"))]
     observers: Mutex<Vec<Box<dyn Any + Send>>>,
     runs: Mutex<Option<Runs>>,
 }

@@ -43,7 +43,7 @@ pub struct Description {
     /// Number of items in an epoch, if it is known; see
     /// [`DataLoader::len_hint`](crate::DataLoader::len_hint).
     pub length: Option<u64>,
-    /// For each node of [`Stats::nodes`], in that order: the places there of the nodes that it reads.
+    /// Inputs of each node of [`Stats::nodes`], as places in that list.
     pub inputs: Vec<Vec<usize>>,
 }
 

@@ -12,8 +12,9 @@ use crate::{Histogram, Work};
 
 /// Figures of an epoch so far. Prints as a table.
 ///
-/// With feature `serde`, it can be written in any of serde's formats that name fields, and read back:
-/// durations are seconds, kinds of errors and origins are their texts. [`since`](Stats::since) gives the figures between two moments.
+/// With feature `serde`, it can be written in any of serde's formats that name fields, and read
+/// back: durations are seconds, kinds of errors and origins are their texts. [`since`](Stats::since)
+/// gives the figures between two moments.
 ///
 /// ```
 /// # let loader = datapipes::DataLoader::builder(datapipes::Graph::range(0..100).batch(10)).build()?;
