@@ -27,7 +27,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
 
 /// Returns the page as a text.
 pub fn page(view: &View) -> String {
-    let parts = Parts::of(view, usize::from(PAGE), false);
+    let parts = Parts::of(view, usize::from(PAGE));
     let all = parts.top.iter().chain(&parts.nodes).chain(&parts.bottom);
     let mut text = String::new();
     for line in all {
@@ -38,13 +38,14 @@ pub fn page(view: &View) -> String {
 }
 
 fn fill(view: &mut View, area: Rect, to: &mut Buffer) {
-    let parts = Parts::of(view, usize::from(area.width), true);
+    let parts = Parts::of(view, usize::from(area.width));
     let Parts {
         mut top,
         nodes,
         mut bottom,
+        keys,
     } = parts;
-    let height = usize::from(area.height);
+    let height = usize::from(area.height).saturating_sub(1);
     // Without room for all, there are no blank lines; then the nodes scroll, and their last line says
     // how many are hidden.
     if top.len() + nodes.len() + bottom.len() > height {
@@ -56,16 +57,16 @@ fn fill(view: &mut View, area: Rect, to: &mut Buffer) {
     view.scrolled = view.scrolled.min(hidden);
     let mut shown: Vec<Line<'_>> = top.clone();
     shown.extend(nodes.iter().skip(view.scrolled).take(room).cloned());
-    if hidden > 0
+    if view.scrolled < hidden
         && room > 0
         && let Some(last) = shown.last_mut()
     {
         let (above, below) = (view.scrolled, hidden - view.scrolled);
         *last = Line::from(format!("  … {above} nodes above, {} below", below + 1)).dim();
     }
-    let blank = room.saturating_sub(nodes.len());
-    shown.extend(std::iter::repeat_n(Line::default(), blank));
-    shown.extend(bottom.iter().cloned());
+    shown.extend(bottom);
+    shown.resize(height, Line::default());
+    shown.push(keys);
     for (line, y) in shown.iter().zip(area.top()..area.bottom()) {
         to.set_line(area.left(), y, line, area.width);
     }
@@ -82,15 +83,17 @@ struct Parts<'a> {
     top: Vec<Line<'a>>,
     nodes: Vec<Line<'a>>,
     bottom: Vec<Line<'a>>,
+    keys: Line<'a>,
 }
 
 impl Parts<'_> {
-    fn of(view: &View, width: usize, has_keys: bool) -> Parts<'static> {
+    fn of(view: &View, width: usize) -> Parts<'static> {
         let figures = view.figures();
         let mut parts = Parts {
             top: vec![title(view, figures.as_ref().map(|(_, since)| &**since))],
             nodes: Vec::new(),
             bottom: Vec::new(),
+            keys: Line::default(),
         };
         match &view.contact {
             Contact::Answers => {}
@@ -129,10 +132,11 @@ impl Parts<'_> {
                 }
             }
         }
-        if has_keys {
-            let next = if view.loaders > 1 { "  Tab loader" } else { "" };
-            parts.bottom.push(Line::from(format!("{KEYS}{next}")).dim());
-        }
+        let next = match view.loaders {
+            0 | 1 => "",
+            _ => "  Tab loader",
+        };
+        parts.keys = Line::from(format!("{KEYS}{next}")).dim();
         parts
     }
 }
