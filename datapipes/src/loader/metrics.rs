@@ -4,6 +4,7 @@
 //! differences to the totals of whatever recorder the program has installed. The epochs themselves do
 //! nothing for it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -38,15 +39,12 @@ pub(super) fn start(name: Arc<str>, engine: &Engine, latest: &Latest) -> Result<
         .iter()
         .map(|node| node.name.clone())
         .collect();
-    let publish = move || {
-        publish_all(
-            &epochs,
-            &Target {
-                loader: name,
-                nodes,
-            },
-        )
+    let mut target = Target {
+        loader: name,
+        nodes,
+        totals: HashMap::new(),
     };
+    let publish = move || publish_all(&epochs, &mut target);
     match ObserverThread::start("metrics", publish) {
         Ok(thread) => {
             latest.observe(thread);
@@ -71,7 +69,7 @@ struct Watched {
 
 impl Watched {
     /// Publishes what has been added since the last time.
-    fn publish(&mut self, to: &Target, is_latest: bool) {
+    fn publish(&mut self, to: &mut Target, is_latest: bool) {
         if self.is_done {
             return;
         }
@@ -96,7 +94,7 @@ impl Watched {
 }
 
 /// Publishes epochs that begin, until the loader is dropped.
-fn publish_all(epochs: &Receiver<Runs>, to: &Target) {
+fn publish_all(epochs: &Receiver<Runs>, to: &mut Target) {
     let mut watched: Vec<Watched> = Vec::new();
     loop {
         let begun = epochs.recv_timeout(PERIOD);
@@ -299,11 +297,13 @@ struct Target {
     loader: Arc<str>,
     /// Names of its nodes: the greatest number of values that a label can have.
     nodes: Vec<Arc<str>>,
+    /// Seconds that were published, of each series.
+    totals: HashMap<(&'static str, Vec<Label>), Duration>,
 }
 
 impl Target {
     /// Publishes what was added in a period, and what is now.
-    fn add(&self, period: &Stats) {
+    fn add(&mut self, period: &Stats) {
         self.grow("datapipes_epoch_seconds_total", &[], period.wall);
         self.count("datapipes_delivered_items_total", &[], period.delivered);
         self.count("datapipes_consumer_waits_total", &[], period.waits.count());
@@ -341,7 +341,7 @@ impl Target {
         }
     }
 
-    fn add_node(&self, node: &NodeStats) {
+    fn add_node(&mut self, node: &NodeStats) {
         let labels = [("node", node.name.clone())];
         for (name, count) in [
             ("datapipes_node_items_total", node.items),
@@ -355,7 +355,7 @@ impl Target {
         self.times("datapipes_node_item_seconds", &labels, &node.item_time);
     }
 
-    fn add_segment(&self, segment: &SegmentStats) {
+    fn add_segment(&mut self, segment: &SegmentStats) {
         let labels = [("segment", segment.letter.to_string())];
         self.count("datapipes_segment_items_total", &labels, segment.items);
         self.count("datapipes_segment_morsels_total", &labels, segment.morsels);
@@ -412,8 +412,12 @@ impl Target {
         metrics::counter!(name, self.labels(labels)).increment(added);
     }
 
-    fn grow(&self, name: &'static str, labels: &[(&'static str, String)], added: Duration) {
-        metrics::gauge!(name, self.labels(labels)).increment(added.as_secs_f64());
+    /// Publishes a total of seconds. Not each recorder adds to a gauge that it is asked for anew.
+    fn grow(&mut self, name: &'static str, labels: &[(&'static str, String)], added: Duration) {
+        let labels = self.labels(labels);
+        let total = self.totals.entry((name, labels.clone())).or_default();
+        *total += added;
+        metrics::gauge!(name, labels).set(total.as_secs_f64());
     }
 
     fn set(&self, name: &'static str, labels: &[(&'static str, String)], value: f64) {
