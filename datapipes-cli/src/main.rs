@@ -1,11 +1,13 @@
-//! The program `datapipes`: looks into data sets and past batches, locks data sets, and makes token
-//! stores of texts.
+//! The program `datapipes`: looks into data sets and past batches, locks data sets, makes token stores
+//! of texts, watches running loaders.
 
 mod args;
 mod blame;
 mod inspect;
 mod lock;
 mod tokenize;
+#[cfg(unix)]
+mod top;
 
 use std::process::ExitCode;
 
@@ -16,6 +18,7 @@ Commands:
   inspect   prints the content of files: members, samples, records, arrays, rows, pictures
   lock      writes which files a data set has, or checks that they are the same
   tokenize  makes a token store of a corpus of texts
+  top       shows what a running loader does, and what holds it up
 
 `datapipes COMMAND --help` lists the options of a command. Exit status: 0 success, 1 failure, 2 wrong usage.";
 
@@ -29,6 +32,13 @@ fn main() -> ExitCode {
         "inspect" => inspect::main(given),
         "lock" => lock::main(given),
         "tokenize" => tokenize::main(given),
+        #[cfg(unix)]
+        "top" => top::main(given),
+        #[cfg(not(unix))]
+        "top" => args::refuse(
+            "top needs Unix domain sockets, which this system has not",
+            USAGE,
+        ),
         "-h" | "--help" => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -38,7 +48,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         other => args::refuse(
-            &format!("there is no command {other}; there are blame, inspect, lock and tokenize"),
+            &format!(
+                "there is no command {other}; there are blame, inspect, lock, tokenize and top"
+            ),
             USAGE,
         ),
     }

@@ -133,6 +133,12 @@ const KINDS: [ErrorKind; 16] = [
 ];
 
 impl ErrorKind {
+    /// Returns the kind that is displayed by a text.
+    #[cfg(feature = "serde")]
+    pub(crate) fn of_text(text: &str) -> Option<Self> {
+        KINDS.into_iter().find(|kind| kind.to_string() == text)
+    }
+
     /// Returns true if an error of this kind is about one item, so that a policy may skip it.
     ///
     /// Panics, configuration errors and the loss of all workers are not: after them nothing is

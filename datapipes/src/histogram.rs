@@ -257,6 +257,35 @@ impl serde::Serialize for Histogram {
     }
 }
 
+/// Reads what serializing writes. The sum is that of the mean, so inexact by rounding.
+#[cfg(feature = "serde")]
+impl<'a> serde::Deserialize<'a> for Histogram {
+    fn deserialize<D: serde::Deserializer<'a>>(from: D) -> std::result::Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Written {
+            mean: f64,
+            max: f64,
+            buckets: Vec<(f64, u64)>,
+        }
+        let Written { mean, max, buckets } = Written::deserialize(from)?;
+        // Negative or no numbers become zero, too large ones the greatest.
+        let ns = |seconds: f64| (seconds * 1e9).round() as u64;
+        let mut read = Histogram {
+            max_ns: ns(max),
+            ..Histogram::default()
+        };
+        if !buckets.is_empty() {
+            read.counts = vec![0; BUCKETS].into();
+        }
+        for (upper, count) in buckets {
+            let place = &mut read.counts[bucket(ns(upper))];
+            *place = place.saturating_add(count);
+        }
+        read.sum_ns = ns(mean * read.count() as f64);
+        Ok(read)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -40,7 +40,8 @@
 //! - Files, stores (HTTP, S3, …), archives and WebDataset samples are in the crate `datapipes-io`,
 //!   data sets in databases in `datapipes-tables`, pictures in `datapipes-image`, tokenizers and
 //!   packing in `datapipes-text`; `datapipes-burn` and `datapipes-candle` give batches to those
-//!   frameworks. The program `datapipes` of `datapipes-cli` prints files and tokenizes texts.
+//!   frameworks. The program `datapipes` of `datapipes-cli` prints files, tokenizes texts
+//!   and watches running loaders.
 //!
 //! # When it does not compile
 //! The usual compiler messages, and their cures:
@@ -74,6 +75,10 @@
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.
+//! - `metrics`: figures through the facade `metrics`, for Prometheus and others
+//!   (`loader::Builder::metrics`).
+//! - `monitor`: a running loader shows its figures to other processes
+//!   (`loader::Builder::monitor`, the program `datapipes top`).
 //! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`,
 //!   `into_array`, `from_array`).
 //! - `progress`: progress bars on standard error, `Epoch::progress`.

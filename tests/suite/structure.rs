@@ -44,6 +44,7 @@ const RUN: &[&str] = &[
     "blocking",
     "runtime",
     "pinned_thread",
+    "observer_thread",
     "timeline",
     "gauge",
     "chain",

@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use super::autosave::Saver;
 use super::epoch_source::EpochSource;
+#[cfg(feature = "metrics")]
+use super::metrics;
+#[cfg(feature = "monitor")]
+use super::monitor;
 use super::rank_epoch::Latest;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
@@ -22,6 +26,10 @@ pub struct Builder<T> {
     settings: Settings,
     on_error: OnError,
     autosave: Option<(Arc<Path>, Every)>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<Arc<str>>,
+    #[cfg(feature = "monitor")]
+    monitor: bool,
     out: PhantomData<fn() -> T>,
 }
 
@@ -42,6 +50,10 @@ impl<T: Send + 'static> Builder<T> {
             settings,
             on_error,
             autosave: None,
+            #[cfg(feature = "metrics")]
+            metrics: None,
+            #[cfg(feature = "monitor")]
+            monitor: false,
             out: PhantomData,
         }
     }
@@ -342,7 +354,49 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Checks the graph and plans it. Nothing is read or started.
+    /// Publishes the loader's figures through the facade `metrics`, for Prometheus and any other
+    /// exporter that the program installs; feature `metrics`. The label `loader` of all figures is
+    /// `name`: give each loader of a program its own.
+    ///
+    /// A thread of the loader reads the figures once a second, and when an epoch begins or the loader
+    /// is dropped; the epochs do nothing for it. The recorder may be installed before or after; what
+    /// was published before is lost to it. The names are in the guide's page on performance; each
+    /// node has some ten figures, each segment some twelve.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) fails if the system starts no thread.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.metrics = Some(name.into());
+        self
+    }
+
+    /// Shows the loader's figures to other processes of the same user: `datapipes top` prints them
+    /// live. The environment variable `DATAPIPES_MONITOR=1` does the same for every loader of a
+    /// process. Off by default; feature `monitor`.
+    ///
+    /// [`build`](Self::build) opens a Unix domain socket, named after the process and the loader, in
+    /// `$XDG_RUNTIME_DIR/datapipes/`, or `datapipes-UID/` in the folder for temporary files, which
+    /// only this user may enter. A thread of the loader answers on it, and sleeps while nobody asks.
+    /// The socket goes with the loader and its last epoch. [`monitor`](super::monitor) describes the
+    /// protocol, and has a client.
+    ///
+    /// Order and content of the data do not change, and no client holds up an epoch: one that asks
+    /// all the time gets 20 answers a second, one that does not read is dropped, eight are served at
+    /// once. An answer for all takes some tens of microseconds for each node. Child processes
+    /// of a loader have no socket.
+    ///
+    /// # Errors
+    /// `build` fails if the folder can be used by others, the socket cannot be opened, or the system
+    /// has no Unix domain sockets. If only the variable asks for it, there is a warning instead.
+    #[cfg(feature = "monitor")]
+    pub fn monitor(mut self) -> Self {
+        self.monitor = true;
+        self
+    }
+
+    /// Checks the graph and plans it. Nothing is read or started, but for the threads that
+    /// `monitor` and `metrics` ask for.
     ///
     /// # Errors
     /// All problems of the graph and the settings that can be found without reading data, together,
@@ -382,9 +436,19 @@ impl<T: Send + 'static> Builder<T> {
                  `datapipes::before_main!()` stands outside of functions)"
             )));
         }
+        let engine = Arc::new(Engine::new(flow, plan, self.settings));
+        let latest = Arc::<Latest>::default();
+        #[cfg(feature = "metrics")]
+        if let Some(name) = self.metrics {
+            metrics::start(name, &engine, &latest)
+                .map_err(|error| BuildError::of(error.to_string()))?;
+        }
+        #[cfg(feature = "monitor")]
+        monitor::start(self.monitor, &engine, &latest)
+            .map_err(|error| BuildError::of(error.to_string()))?;
         Ok(DataLoader {
-            engine: Arc::new(Engine::new(flow, plan, self.settings)),
-            latest: Latest::default(),
+            engine,
+            latest,
             on_error: self.on_error,
             saver: self
                 .autosave

@@ -13,6 +13,10 @@ mod epoch_source;
 mod headroom;
 mod json;
 mod left;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "monitor")]
+pub mod monitor;
 mod policy;
 mod prefetch_to_device;
 #[cfg(feature = "progress")]
@@ -58,7 +62,6 @@ use rank_epoch::{Latest, Runs, Start};
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
-use crate::sync::lock;
 use crate::{ErrorKind, Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
@@ -81,9 +84,9 @@ use crate::{ErrorKind, Graph, Result};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct DataLoader<T> {
+    /// The latest epoch that was started, for figures.
+    latest: Arc<Latest>,
     engine: Arc<Engine>,
-    /// Epochs that were started, for figures.
-    latest: Latest,
     on_error: OnError,
     /// Saves the checkpoints of the loader's epochs.
     saver: Option<Arc<Saver>>,
@@ -350,11 +353,11 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Returns the figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
-        Stats::of_all(lock(&self.latest).latest.as_ref()?)
+        Stats::of_all(&self.latest.runs()?)
     }
 }
 
-/// Returns the plan as a tree, with measurements.
+/// Returns the plan as a tree, with measurements if there are any.
 fn explain(engine: &Engine, stats: Option<&Stats>) -> String {
     let remarks = stats.map(|stats| stats.remarks(engine)).unwrap_or_default();
     let Engine {

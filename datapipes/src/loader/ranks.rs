@@ -10,7 +10,6 @@ use super::checkpoint::Progress;
 use super::left::Left;
 use super::rank_epoch::{Latest, RankEpoch, Runs, Stand, Start};
 use crate::run::DevicePrefetchGauge;
-use crate::sync::lock;
 use crate::{Item, Result};
 
 pub(super) struct Ranks<T> {
@@ -22,7 +21,8 @@ pub(super) struct Ranks<T> {
     last: usize,
     number: u64,
     runs: Runs,
-    latest: Option<Latest>,
+    latest: Arc<Latest>,
+    has_begun: bool,
 }
 
 impl<T: Send + 'static> Ranks<T> {
@@ -39,7 +39,8 @@ impl<T: Send + 'static> Ranks<T> {
             last,
             number: start.number,
             runs: start.runs,
-            latest: Some(start.latest),
+            latest: start.latest,
+            has_begun: false,
         }
     }
 
@@ -76,8 +77,8 @@ impl<T: Send + 'static> Ranks<T> {
 
 impl<T: Send + 'static> Batches<T> for Ranks<T> {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
-        if let Some(latest) = self.latest.take() {
-            lock(&latest).begin(self.number, self.runs.clone());
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.latest.set(self.number, self.runs.clone());
         }
         loop {
             self.turn();

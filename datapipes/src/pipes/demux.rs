@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn row_30_no_items_and_wrong_settings() {
         let [a, b] = Graph::range(0..0).demux(|_| 0);
-        assert_eq!(Graph::concat([a, b]).collect().unwrap(), []);
+        assert_eq!(Graph::concat([a, b]).collect().unwrap(), [0u64; 0]);
         let outputs = Graph::range(0..1).split(Demux::new(2, |_: &u64| 0).buffer(0));
         assert!(
             Graph::concat(outputs)

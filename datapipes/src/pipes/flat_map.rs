@@ -145,13 +145,16 @@ mod tests {
 
     #[test]
     fn row_30_no_items() {
-        assert_eq!(Graph::range(0..0).flat_map(|n| [n]).collect().unwrap(), []);
+        assert_eq!(
+            Graph::range(0..0).flat_map(|n| [n]).collect().unwrap(),
+            [0u64; 0]
+        );
         assert_eq!(
             Graph::range(0..9)
                 .flat_map(|_| None::<u64>)
                 .collect()
                 .unwrap(),
-            []
+            [0u64; 0]
         );
     }
 }

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn nothing_does_not_spin_for_ever() {
-        assert_eq!(Graph::range(0..0).cycle().collect().unwrap(), []);
+        assert_eq!(Graph::range(0..0).cycle().collect().unwrap(), [0u64; 0]);
         let failing = Graph::range(0..3)
             .try_map(|n| if n < 9 { Err("no") } else { Ok(n) })
             .cycle();

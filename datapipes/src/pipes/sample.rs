@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn row_34_more_than_there_are() {
         assert_eq!(Graph::range(0..3).sample(5).collect().unwrap(), [0, 1, 2]);
-        assert_eq!(Graph::range(0..0).sample(5).collect().unwrap(), []);
+        assert_eq!(Graph::range(0..0).sample(5).collect().unwrap(), [0u64; 0]);
     }
 
     #[test]
@@ -186,7 +186,10 @@ mod tests {
             Graph::range(0..9).sample_with(1.0).collect().unwrap().len(),
             9
         );
-        assert_eq!(Graph::range(0..9).sample_with(0.0).collect().unwrap(), []);
+        assert_eq!(
+            Graph::range(0..9).sample_with(0.0).collect().unwrap(),
+            [0u64; 0]
+        );
         for wrong in [-0.1, 1.1, f64::NAN] {
             assert!(Graph::range(0..9).sample_with(wrong).collect().is_err());
         }

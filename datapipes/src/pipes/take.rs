@@ -104,6 +104,6 @@ mod tests {
     #[test]
     fn fewer_items_than_asked_for() {
         assert_eq!(Graph::range(0..2).take(5).collect().unwrap(), [0, 1]);
-        assert_eq!(Graph::range(0..0).take(5).collect().unwrap(), []);
+        assert_eq!(Graph::range(0..0).take(5).collect().unwrap(), [0u64; 0]);
     }
 }

@@ -89,14 +89,17 @@ mod tests {
 
     #[test]
     fn row_30_no_items() {
-        assert_eq!(Graph::range(0..0).batch(3).unbatch().collect().unwrap(), []);
+        assert_eq!(
+            Graph::range(0..0).batch(3).unbatch().collect().unwrap(),
+            [0u64; 0]
+        );
         assert_eq!(
             Graph::range(0..3)
                 .map(|_| Vec::<u8>::new())
                 .unbatch()
                 .collect()
                 .unwrap(),
-            []
+            [0u8; 0]
         );
     }
 }

@@ -15,6 +15,7 @@
 //! - [`restore`]: the part of a resumed epoch that runs again, and the output that is left out.
 //! - [`pinned_thread`]: a thread for work that has to stay on one thread, such as uploads to a
 //!   device.
+//! - [`observer_thread`]: a thread that reads the figures of a loader.
 //! - [`deadlock`]: detects a consumer that blocks the async runtime its data comes from.
 //! - [`device_prefetch`]: reads an epoch on a pinned thread and uploads its batches, ahead of the
 //!   consumer.
@@ -39,6 +40,8 @@ mod io_driver;
 mod memory_watch;
 mod morsel;
 mod near;
+#[cfg(any(feature = "metrics", feature = "monitor"))]
+mod observer_thread;
 mod pinned_thread;
 mod pool;
 mod prefetch;
@@ -58,6 +61,8 @@ pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
 pub(crate) use gauge::QueueGauge;
+#[cfg(any(feature = "metrics", feature = "monitor"))]
+pub(crate) use observer_thread::ObserverThread;
 pub(crate) use pinned_thread::PinnedThread;
 pub(crate) use replay::{Carried, NodeResult, Replayer, Way, batch};
 pub(crate) use scope::{Scope, inside_itself};
@@ -74,6 +79,15 @@ use crate::error::quietly;
 /// Time that a drop waits for a thread to end. If a pipe is busy, the thread ends by itself a
 /// little later.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Returns true in a child process of a loader, whose figures are its parent's.
+#[cfg(any(feature = "metrics", feature = "monitor"))]
+pub(crate) fn is_child_process() -> bool {
+    #[cfg(target_os = "linux")]
+    return child::is_child();
+    #[cfg(not(target_os = "linux"))]
+    return false;
+}
 
 /// Returns true if a drop may wait on this thread. It may not inside an async runtime, whose tasks
 /// would wait, too.

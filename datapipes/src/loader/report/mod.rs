@@ -17,11 +17,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::time::SystemTime;
 
-use super::rank_epoch::Latest;
+use super::rank_epoch::{Latest, WatcherId};
 use super::trace::blocks;
 use super::{DataLoader, Stats, explain};
 use crate::run::{Engine, spawn_thread};
-use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 use page::Pictures;
 use sampler::{Recorded, Sampler};
@@ -47,8 +46,7 @@ impl<T> DataLoader<T> {
     /// 5 MB. Order and content of the data do not change, and no epoch waits for the report.
     ///
     /// # Errors
-    /// `Config` if a report of this loader is being recorded already, or if the path is a pipe or
-    /// socket; `Io` if the file cannot be made or no thread started.
+    /// `Config` if the path is a pipe or socket; `Io` if the file cannot be made or no thread started.
     ///
     /// # Examples
     /// ```
@@ -73,16 +71,10 @@ impl<T> DataLoader<T> {
             ));
         }
         let (sender, receiver) = sync_channel(WAITING);
-        let mut sampler = Sampler::new(self.latest.clone(), self.engine.settings.workers);
-        {
-            let mut started = lock(&self.latest);
-            if started.watcher.is_some() {
-                return Err(about("a report of this loader is being recorded already"));
-            }
-            (started.watcher, started.untold) = (Some(sender), 0);
-            if let Some(latest) = &started.latest {
-                sampler.add_running(latest.clone());
-            }
+        let mut sampler = Sampler::new(self.engine.settings.workers);
+        let (watcher, running) = self.latest.watch(sender);
+        if let Some(running) = running {
+            sampler.add_running(running);
         }
         let (result, recorded) = channel();
         let file = File::create(path)
@@ -93,14 +85,15 @@ impl<T> DataLoader<T> {
                 Ok(file)
             })
             .map_err(|error| {
-                lock(&self.latest).watcher = None;
+                self.latest.unwatch(&watcher);
                 cannot(path, error)
             })?;
         Ok(ReportWriter {
             path: path.to_owned(),
             svgs: None,
             engine: self.engine.clone(),
-            started: self.latest.clone(),
+            latest: self.latest.clone(),
+            watcher,
             begun: SystemTime::now(),
             running: Some((file, recorded)),
         })
@@ -120,7 +113,8 @@ pub struct ReportWriter {
     /// Folder for the pictures as files of their own.
     svgs: Option<PathBuf>,
     engine: Arc<Engine>,
-    started: Latest,
+    latest: Arc<Latest>,
+    watcher: WatcherId,
     begun: SystemTime,
     running: Option<(File, Receiver<Recorded>)>,
 }
@@ -182,11 +176,7 @@ impl ReportWriter {
             return Ok(ReportSummary::default());
         };
         // The thread ends when nobody can tell it of epochs any more.
-        let untold = {
-            let mut started = lock(&self.started);
-            started.watcher = None;
-            started.untold
-        };
+        let untold = self.latest.unwatch(&self.watcher);
         let recorded = recorded.recv().map_err(|_| {
             cannot(
                 &self.path,

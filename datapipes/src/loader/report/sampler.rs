@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Stats;
 use super::timeline::{Levels, Sample, Timeline};
-use crate::loader::rank_epoch::{Latest, Runs, StartedEpoch};
-use crate::sync::lock;
+use crate::loader::rank_epoch::{Runs, StartedEpoch, have_ended};
 
 /// Time between the first samples.
 const INTERVAL: Duration = Duration::from_millis(25);
@@ -58,7 +57,6 @@ struct Live {
 }
 
 pub(super) struct Sampler {
-    started: Latest,
     workers: usize,
     begun: Instant,
     live: Vec<Live>,
@@ -68,9 +66,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub fn new(started: Latest, workers: usize) -> Sampler {
+    pub fn new(workers: usize) -> Sampler {
         Sampler {
-            started,
             workers,
             begun: Instant::now(),
             live: Vec::new(),
@@ -81,8 +78,7 @@ impl Sampler {
 
     /// Adds an epoch that began before the report.
     pub fn add_running(&mut self, runs: Runs) {
-        // An epoch of which nobody else knows has ended.
-        if Arc::strong_count(&runs) > 2 {
+        if !have_ended(&runs) {
             let before = Stats::of_all(&runs);
             self.add(None, runs, before);
         }
@@ -137,14 +133,11 @@ impl Sampler {
     /// Adds what the epochs did since the last time to the sample, and forgets those that have
     /// ended.
     fn advance(&mut self) {
-        // Before the figures are read, so that those of an epoch that is over are its last.
-        let started = lock(&self.started);
+        // Before the figures are read, so that those of an epoch that is over are its last. An epoch
+        // that nobody else knows failed before it began.
         for live in &mut self.live {
-            let latest = started.latest.as_ref();
-            let is_latest = latest.is_some_and(|latest| Arc::ptr_eq(latest, &live.runs));
-            live.is_over = Arc::strong_count(&live.runs) <= 1 + usize::from(is_latest);
+            live.is_over = have_ended(&live.runs) || Arc::strong_count(&live.runs) == 1;
         }
-        drop(started);
         let mut bytes = 0;
         for live in &mut self.live {
             let Some(stats) = Stats::of_all(&live.runs) else {

@@ -16,8 +16,9 @@ const SKIPPED_ITEMS: usize = 1000;
 
 /// Figures of an epoch so far. Prints as a table.
 ///
-/// With feature `serde`, it can be written in any of serde's formats: durations are seconds, kinds of
-/// errors and origins are their texts. [`since`](Stats::since) gives the figures between two moments.
+/// With feature `serde`, it can be written in any of serde's formats that name fields, and read
+/// back: durations are seconds, kinds of errors and origins are their texts. [`since`](Stats::since)
+/// gives the figures between two moments.
 ///
 /// ```
 /// # let loader = datapipes::DataLoader::builder(datapipes::Graph::range(0..100).batch(10)).build()?;
@@ -31,11 +32,11 @@ const SKIPPED_ITEMS: usize = 1000;
 /// # Ok::<(), datapipes::BoxError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Time from the first poll to the end, or to now.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub wall: Duration,
     /// Items that the consumer took.
     pub delivered: u64,
@@ -52,7 +53,7 @@ pub struct Stats {
     /// Time that the consumer waited: for the queue, or for the graph itself if that ran on its
     /// thread; for a batch on the device with
     /// [`prefetch_to_device`](crate::DataLoader::prefetch_to_device).
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub waited: Duration,
     /// Time of each wait of the consumer: for an item or error that was not there when it was asked
     /// for. Every item of a graph that runs on the consumer's thread is waited for, except those that
@@ -73,7 +74,7 @@ pub struct Stats {
 /// Bytes of items that are counted: those in work, in queues and between them. Bytes are reserved
 /// before an item is made, so these are estimates where items are not there yet.
 #[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct MemoryStats {
     /// Bytes now.
@@ -88,7 +89,7 @@ pub struct MemoryStats {
 
 /// Figures of the output of one node.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct NodeStats {
     /// Name of the node.
@@ -106,7 +107,7 @@ pub struct NodeStats {
     /// Tries of an item beyond its first, by [`retry`](crate::Graph::retry).
     pub retried: u64,
     /// Time spent in the node, summed over threads; estimated from a sample if calls are quick.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub busy: Duration,
     /// Time of one item in the node itself, estimated from a sample of the calls that gave items:
     /// those after a slow call (5 µs), and one in 16 of the others, which counts 16 times. Items
@@ -121,7 +122,7 @@ pub struct NodeStats {
 
 /// Figures of the edges of a segment.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct SegmentStats {
     /// Letter of the segment in the plan.
@@ -145,18 +146,17 @@ pub struct SegmentStats {
     /// Bytes of the segment's items in work and ready.
     pub memory: MemoryStats,
     /// Time spent by workers. For I/O this is the time of the polls, not of the waiting.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub busy: Duration,
     /// Time in which the segment could have started more, but had no input: blocked on input.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub starved: Duration,
     /// Time in which the concurrency was fully used: blocked on output, or working at its limit.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub full: Duration,
     /// Morsels in flight, on average over the polls.
     pub occupancy: f64,
     /// Number of polls that `occupancy` is an average of.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) polls: u64,
     /// Number of morsels that may be in flight now.
     pub concurrency: u64,
@@ -166,7 +166,7 @@ pub struct SegmentStats {
 
 /// Figures of the processes of a segment, over all epochs of the loader.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct ProcessStats {
     /// Number of processes started.
@@ -185,7 +185,7 @@ pub struct ProcessStats {
 
 /// A process that runs.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct ChildStats {
     /// Process number in the system.
@@ -201,7 +201,7 @@ pub struct ChildStats {
 
 /// Figures of the queue before the consumer, or after a node that runs on a thread of its own.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct QueueStats {
     /// Current length, in items.
@@ -211,25 +211,24 @@ pub struct QueueStats {
     /// Bytes of the items in the queue.
     pub memory: MemoryStats,
     /// Number of polls that `occupancy` is an average of.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) polls: u64,
     /// Time that the thread filling the queue waited for room.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub producer_waited: Duration,
     /// Time that the thread worked.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub producer_busy: Duration,
 }
 
 /// Figures of the device stage.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct DeviceStats {
     /// Batches that were uploaded.
     pub uploaded: u64,
     /// Time spent in uploads.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub busy: Duration,
     /// Number of batches kept ready, besides the batch that the consumer holds.
     pub depth: u64,
@@ -456,9 +455,22 @@ fn mean_since((mean, number): (f64, u64), (before, earlier): (f64, u64)) -> (f64
     ((sum / added.max(1) as f64).max(0.0), added)
 }
 
+/// Durations as seconds.
 #[cfg(feature = "serde")]
-fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> std::result::Result<S::Ok, S::Error> {
-    to.serialize_f64(time.as_secs_f64())
+mod seconds {
+    use std::result::Result;
+    use std::time::Duration;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(time.as_secs_f64())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 #[cfg(test)]

@@ -293,11 +293,43 @@ fn figures_are_data() {
     assert_eq!(read["delivered"], Value::Count(10));
     assert_eq!(read["wall"], Value::Number(stats.wall.as_secs_f64()));
     assert!(matches!(&read["nodes"], Value::List(nodes) if nodes.len() == stats.nodes.len()));
+    let again: Stats = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(again.to_string(), stats.to_string());
     let Value::Map(waits) = &read["waits"] else {
         panic!("{read:?}")
     };
     assert_eq!(waits["count"], Value::Count(stats.waits.count()));
     assert_eq!(waits["max"], Value::Number(stats.waits.max().as_secs_f64()));
+}
+
+/// Figures that were read back have differences as those that were not.
+#[cfg(feature = "serde")]
+#[test]
+fn figures_come_back() {
+    let graph = Graph::range(0..2000).try_map(|n| match n % 100 {
+        0 => Err(crate::Error::new(ErrorKind::Corrupt, "broken")),
+        _ => Ok::<_, crate::Error>(std::hint::black_box(vec![n; 5000])),
+    });
+    let loader = DataLoader::builder(graph.batch(10))
+        .workers(2)
+        .on_error(crate::OnError::skip(100))
+        .build()
+        .unwrap();
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.by_ref().take(50).for_each(drop);
+    let before = epoch.stats().unwrap();
+    epoch.by_ref().for_each(drop);
+    let stats = epoch.stats().unwrap();
+    let back = |stats: &Stats| -> Stats {
+        rmp_serde::from_slice(&rmp_serde::to_vec_named(stats).unwrap()).unwrap()
+    };
+    let (since, read) = (stats.since(&before), back(&stats).since(&back(&before)));
+    assert_eq!(read.to_string(), since.to_string());
+    assert_eq!(read.skips, since.skips);
+    assert_eq!(
+        read.waits.buckets().collect::<Vec<_>>(),
+        since.waits.buckets().collect::<Vec<_>>()
+    );
 }
 
 #[cfg(feature = "serde")]

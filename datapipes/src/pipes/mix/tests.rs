@@ -4,12 +4,12 @@ use super::*;
 fn row_37_stop_rules_with_an_empty_input() {
     let inputs = || [(0, 1.0), (3, 2.0), (1, 1.0)].map(|(n, weight)| (Graph::range(0..n), weight));
     let mix = |stop| Graph::mix_until(stop, inputs()).take(9).collect().unwrap();
-    assert_eq!(mix(Stop::FirstExhausted), []);
+    assert_eq!(mix(Stop::FirstExhausted), [0u64; 0]);
     assert_eq!(mix(Stop::AllExhausted), [0, 1, 0, 2]);
     assert_eq!(mix(Stop::CycleUntilAll), [0, 1, 0, 2, 0]);
     assert_eq!(mix(Stop::CycleForever), [0, 1, 0, 2, 0, 0, 1, 2, 0]);
     let nothing = Graph::mix_until(Stop::CycleForever, [(Graph::range(0..0), 1.0)]);
-    assert_eq!(nothing.collect().unwrap(), []);
+    assert_eq!(nothing.collect().unwrap(), [0u64; 0]);
 }
 
 #[test]

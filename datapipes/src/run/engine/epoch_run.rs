@@ -241,6 +241,11 @@ impl EpochRun {
         )
     }
 
+    /// Returns true if the epoch came to its end, or was dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn wall(&self) -> Duration {
         match self.ended.load(Ordering::Relaxed) {
             0 => self.begun.elapsed(),

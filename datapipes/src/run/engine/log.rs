@@ -12,13 +12,13 @@ use crate::{Error, ErrorKind, Origin};
 
 /// Items that the loader's policy skipped, of one node and one kind of error.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct SkipStats {
     /// Node in which the items failed; empty if the error names none.
     pub node: String,
     /// Kind of the error.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "text"))]
+    #[cfg_attr(feature = "serde", serde(with = "kind_text"))]
     pub kind: ErrorKind,
     /// Number of items.
     pub items: u64,
@@ -30,16 +30,20 @@ pub struct SkipStats {
 
 /// An item that the loader's policy skipped.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Skipped {
     /// Node in which the item failed; empty if the error names none.
     pub node: String,
-    /// Origin of the item, if the error is about one.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "maybe_text"))]
+    /// Origin of the item, if the error is about one. serde writes its text, and reads none: a text
+    /// does not lead back to the item.
+    #[cfg_attr(
+        feature = "serde",
+        serde(serialize_with = "maybe_text", skip_deserializing)
+    )]
     pub item: Option<Origin>,
     /// Kind of the error.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "text"))]
+    #[cfg_attr(feature = "serde", serde(with = "kind_text"))]
     pub kind: ErrorKind,
     /// The whole error in one line.
     pub error: String,
@@ -59,12 +63,25 @@ impl SkipStats {
     }
 }
 
+/// Kinds of errors as their texts.
 #[cfg(feature = "serde")]
-fn text<S: serde::Serializer>(
-    value: &impl std::fmt::Display,
-    to: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    to.collect_str(value)
+mod kind_text {
+    use std::result::Result;
+
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    use crate::ErrorKind;
+
+    pub fn serialize<S: Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(kind)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<ErrorKind, D::Error> {
+        let text = String::deserialize(from)?;
+        let unknown = || D::Error::custom(format!("`{text}` is no kind of error"));
+        ErrorKind::of_text(&text).ok_or_else(unknown)
+    }
 }
 
 #[cfg(feature = "serde")]
@@ -111,6 +128,12 @@ impl EpochLog {
             rank,
             skipped: Mutex::default(),
         }
+    }
+
+    /// Returns the number of the epoch.
+    #[cfg(any(feature = "metrics", feature = "monitor"))]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Runs `work` inside the epoch's span.

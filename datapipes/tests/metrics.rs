@@ -1,0 +1,189 @@
+//! Figures that are published through the facade `metrics`, scraped as Prometheus does.
+#![cfg(feature = "metrics")]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError};
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+/// Installs the exporter; returns the address to be scraped.
+fn install() -> SocketAddr {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    // Outside a runtime, the exporter has one of its own, on a thread.
+    let exporter = PrometheusBuilder::new().with_http_listener(address);
+    exporter.install().unwrap();
+    address
+}
+
+fn scrape(address: SocketAddr) -> String {
+    let mut stream = loop {
+        // The exporter's thread opens its port in its own time.
+        if let Ok(stream) = TcpStream::connect(address) {
+            break stream;
+        }
+    };
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    page
+}
+
+/// Returns the value of each series.
+fn series(page: &str) -> BTreeMap<&str, f64> {
+    let lines = page.lines().filter(|line| line.starts_with("datapipes_"));
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            (name, value.parse().unwrap())
+        })
+        .collect()
+}
+
+fn loader(name: &str) -> DataLoader<Vec<u64>> {
+    let graph = Graph::range(0..100)
+        .try_map(|n| match n {
+            7 => Err(Error::new(ErrorKind::Corrupt, "broken")),
+            _ => datapipes::Ok(n),
+        })
+        .named("decode")
+        .filter(|n| n % 3 > 0);
+    DataLoader::builder(graph.batch(10))
+        .workers(2)
+        .on_error(OnError::skip(10))
+        .metrics(name)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn prometheus_scrapes_what_the_loaders_did() {
+    let address = install();
+    let train = loader("train");
+    let mut items = Vec::new();
+    for epoch in 0..3 {
+        items.extend(train.epoch(epoch).blocking().map(Result::unwrap));
+    }
+    let validation = loader("validation");
+    let mut begun = validation.epoch(9).blocking();
+    begun.next().unwrap().unwrap();
+
+    // It is published while the epoch runs, within a second or two.
+    let running = "datapipes_epoch_running{loader=\"validation\"}";
+    let during = loop {
+        let page = scrape(address);
+        if series(&page).contains_key(running) {
+            break page;
+        }
+    };
+    let during = series(&during);
+    assert_eq!(
+        (
+            during[running],
+            during["datapipes_epoch{loader=\"validation\"}"]
+        ),
+        (1.0, 9.0)
+    );
+    assert_eq!(
+        during["datapipes_delivered_items_total{loader=\"validation\"}"],
+        1.0
+    );
+
+    // The last of it is published with the drop.
+    let stats = train.stats().unwrap();
+    drop((train, validation, begun));
+    let page = scrape(address);
+    let after = series(&page);
+    assert_eq!(after[running], 0.0);
+    for (name, expected) in [
+        ("datapipes_epochs_total{loader=\"train\"}", 3),
+        ("datapipes_epoch{loader=\"train\"}", 2),
+        (
+            "datapipes_delivered_items_total{loader=\"train\"}",
+            items.len() as u64,
+        ),
+        (
+            "datapipes_skipped_items_total{loader=\"train\",node=\"decode\",kind=\"corrupt\"}",
+            3,
+        ),
+        (
+            "datapipes_node_items_total{loader=\"train\",node=\"decode\"}",
+            3 * 99,
+        ),
+        (
+            "datapipes_node_errors_total{loader=\"train\",node=\"decode\"}",
+            3,
+        ),
+        (
+            "datapipes_node_dropped_items_total{loader=\"train\",node=\"filter\"}",
+            3 * 34,
+        ),
+        (
+            "datapipes_segment_items_total{loader=\"train\",segment=\"A\"}",
+            3 * 100,
+        ),
+        ("datapipes_workers{loader=\"train\"}", 2),
+        (
+            "datapipes_memory_limit_bytes{loader=\"train\"}",
+            stats.memory.limit.unwrap(),
+        ),
+    ] {
+        assert_eq!(
+            after.get(name),
+            Some(&(expected as f64)),
+            "{name} in\n{page}"
+        );
+    }
+    let busy = after["datapipes_node_busy_seconds_total{loader=\"train\",node=\"decode\"}"];
+    let wall = after["datapipes_epoch_seconds_total{loader=\"train\"}"];
+    assert!(
+        busy > 0.0 && wall >= stats.wall.as_secs_f64(),
+        "{busy} {wall}"
+    );
+    let p99 = "datapipes_node_item_seconds{loader=\"train\",node=\"decode\",quantile=\"0.99\"}";
+    assert!(after[p99] > 0.0, "{page}");
+
+    // Nothing else, and each with its type.
+    let guide = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/src/performance.md"
+    ));
+    for (series, value) in &after {
+        let name = series.split('{').next().unwrap();
+        assert!(
+            guide.contains(&format!("`{name}`")),
+            "the guide does not have {name}"
+        );
+        assert!(
+            page.contains(&format!("# HELP {name} ")),
+            "{name} in\n{page}"
+        );
+        assert!(value.is_finite() && *value >= 0.0, "{series} is {value}");
+    }
+    assert!(
+        page.contains("# TYPE datapipes_node_items_total counter"),
+        "{page}"
+    );
+    assert!(
+        page.contains("# TYPE datapipes_memory_bytes gauge"),
+        "{page}"
+    );
+}
+
+/// A program that installs no exporter loads as ever.
+#[test]
+fn a_name_is_a_label_and_nothing_more() {
+    let items = |name| {
+        loader(name)
+            .epoch(0)
+            .blocking()
+            .map(Result::unwrap)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(items("a \"strange\" name\n"), items("train-2"));
+}
