@@ -111,11 +111,7 @@ fn graph(folder: &Path) -> Graph<Tensor> {
 /// Scales a picture to the mean 0 and the standard deviation 1.
 fn standardize(image: &Image) -> Result<Tensor> {
     let tensor = to_tensor_u8(image)?;
-    let shades: Vec<f32> = tensor
-        .as_slice::<u8>()?
-        .iter()
-        .map(|&n| n.into())
-        .collect();
+    let shades: Vec<f32> = tensor.as_slice::<u8>()?.iter().map(|&n| n.into()).collect();
     let mean = |numbers: &[f32]| numbers.iter().sum::<f32>() / numbers.len() as f32;
     let middle = mean(&shades);
     let squares: Vec<f32> = shades.iter().map(|n| (n - middle).powi(2)).collect();

@@ -319,7 +319,9 @@ fn bad_sample_is_found(
         let salt = rng.next_u64();
         (batch, salt)
     });
-    let builder = DataLoader::builder(graph).seed(run.seed).workers(run.workers);
+    let builder = DataLoader::builder(graph)
+        .seed(run.seed)
+        .workers(run.workers);
     let loader = builder.on_error(OnError::skip(u64::MAX)).build().unwrap();
     let batches: Vec<_> = loader.epoch(epoch).blocking().items().take(2).collect();
     for batch in batches {
