@@ -335,6 +335,12 @@ fn bad_sample_is_found(
         });
         match found {
             Err(error) if error.kind() == ErrorKind::Unsupported => continue,
+            // A mix that repeats data by index has rounds that a replay does not find.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let mut parts = batch.origin().parts().iter();
+                prop_assert!(parts.any(|part| loader.replay(epoch, part).is_err()));
+                continue;
+            }
             found => prop_assert!(matches!(found.unwrap().cause, Cause::Nothing)),
         }
         prop_assert_eq!(seen.as_ref(), Some(&*batch));

@@ -84,13 +84,14 @@ impl Sample {
         let mut made = None;
         for Carried { chunk, edge, .. } in ends {
             let looks = edge.look(&chunk);
-            let places: Vec<usize> = (0..looks.len()).filter(|&at| is_it(&looks[at])).collect();
+            let places = (0..looks.len()).filter(|&at| is_it(&looks[at]));
+            let places: Vec<_> = places.map(|at| at..at + 1).collect();
             if places.len() + usize::from(made.is_some()) > 1 {
                 let message = format!("several items are {sample}, since a fork copies them");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
-            if let &[place] = &places[..] {
-                let chunk = edge.pick(chunk, &[place..place + 1]);
+            if !places.is_empty() {
+                let chunk = edge.pick(chunk, &places);
                 made = Some(Carried {
                     chunk,
                     edge,
