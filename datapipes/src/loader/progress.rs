@@ -204,8 +204,6 @@ impl Bar {
         let (bar, runs, consumer) = (self.bar.clone(), self.runs.clone(), self.consumer.clone());
         let (stop, stopped) = channel();
         let (over, is_over) = channel();
-        bar.reset_elapsed();
-        bar.reset_eta();
         let thread = spawn_thread("datapipes-progress".to_owned(), move || {
             draw(&bar, &runs, &consumer, &stopped);
             drop(runs);
@@ -249,6 +247,9 @@ fn draw(bar: &ProgressBar, runs: &Runs, consumer: &Consumer, stopped: &Receiver<
     let (begun, first) = (Instant::now(), consumer.taken.load(Relaxed));
     // Figures have a wait when it ends: since when the loop seems to be in one, and what it had taken.
     let mut waits_since = Some((begun, first));
+    // The rate is that of this loop, without what came before the stop of a resumed epoch.
+    bar.tick();
+    bar.reset_eta();
     loop {
         let ended = stopped.recv_timeout(REDRAW) != Err(RecvTimeoutError::Timeout);
         let position = consumer.taken.load(Relaxed);
