@@ -178,7 +178,8 @@ impl Bar {
         let bar = ProgressBar::with_draw_target(len, target)
             .with_style(style)
             .with_position(taken)
-            .with_prefix(format!("epoch {}", epoch.number()));
+            .with_prefix(format!("epoch {}", epoch.number()))
+            .with_message("begins");
         Bar {
             bar,
             runs: epoch.runs().clone(),
