@@ -4,6 +4,7 @@ use futures::StreamExt;
 use indicatif::InMemoryTerm;
 
 use super::*;
+use crate::sync::lock;
 use crate::{DataLoader, Error, ErrorKind, Graph, OnError};
 
 /// Returns the epoch with a bar on a terminal in memory, and that terminal.
@@ -98,8 +99,35 @@ fn an_unknown_length_is_left_out() {
     let graph = Graph::range(0..10).filter(|v| v % 2 == 0);
     let (epoch, terminal) = shown(DataLoader::builder(graph).build().unwrap().epoch(0));
     assert_eq!(epoch.into_iter().count(), 5);
-    assert_shows(&terminal, &["epoch 0 ", " 5 "]);
+    assert_shows(&terminal, &["epoch 0 ", " 5 taken, "]);
     assert!(!terminal.contents().contains("5/"));
+}
+
+/// A loop that waits for its first item is said to wait: figures know of a wait when it ends.
+#[test]
+fn a_wait_that_goes_on_is_shown() {
+    let (answer, answered) = channel();
+    let answered = Arc::new(std::sync::Mutex::new(answered));
+    let graph = Graph::range(0..1).map(move |v| {
+        let _ = lock(&answered).recv();
+        v
+    });
+    let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+    let (epoch, terminal) = shown(loader.epoch(0));
+    let reader = std::thread::spawn(move || epoch.into_iter().count());
+    let begun = Instant::now();
+    let waits = |text: String| text.contains("waited 9") || text.contains("waited 100");
+    while !waits(terminal.contents()) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{}",
+            terminal.contents()
+        );
+        std::thread::yield_now();
+    }
+    answer.send(()).unwrap();
+    assert_eq!(reader.join().unwrap(), 1);
+    assert_shows(&terminal, &[" 1/1 "]);
 }
 
 /// Without a terminal there is no thread, either.

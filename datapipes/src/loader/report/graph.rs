@@ -122,7 +122,7 @@ pub(super) fn picture(stats: &Stats) -> Picture {
     Picture {
         name: "graph".to_owned(),
         title: "The graph, with the figures of each node".to_owned(),
-        width: right - ACROSS + MARGIN,
+        width: right,
         height: bottom - DOWN + MARGIN,
         elements: edges + &boxes,
     }
