@@ -51,7 +51,7 @@ fn a_client_sees_what_the_loader_says_of_itself() {
     let (folder, loader) = (Folder::new(), loader());
     let path = folder.monitor(&loader);
     assert_eq!((mode(&folder.0), mode(&path)), (0o700, 0o600));
-    assert_eq!(sockets_in(&folder.0).unwrap(), [path.clone()]);
+    assert_eq!(sockets_in(&folder.0).unwrap(), std::slice::from_ref(&path));
 
     let mut client = Client::connect(&path).unwrap();
     let before = client.snapshot().unwrap();
@@ -187,7 +187,7 @@ fn sockets_of_the_dead_are_removed_and_those_of_the_living_are_not() {
     let hangs = folder.0.join("4000001-0.sock");
     let _listener = UnixListener::bind(&hangs).unwrap();
     fs::write(folder.0.join("notes.txt"), "not ours").unwrap();
-    assert_eq!(sockets_in(&folder.0).unwrap(), [hangs.clone()]);
+    assert_eq!(sockets_in(&folder.0).unwrap(), std::slice::from_ref(&hangs));
     assert!(!dead.exists() && hangs.exists());
     assert!(folder.0.join("notes.txt").exists());
     let error = Client::connect(&hangs).unwrap().snapshot().unwrap_err();
