@@ -48,7 +48,10 @@ fn add(numbers: Graph<u64>) -> Graph<u64> {
 
 /// A process with two loaders, the first of which runs an epoch.
 /// Its output stays open, since the test harness there writes to it.
-struct Loading(Child, Lines<BufReader<ChildStdout>>);
+struct Loading {
+    child: Child,
+    _output: Lines<BufReader<ChildStdout>>,
+}
 
 impl Loading {
     fn begin(runtime: &Path, monitor: &str) -> Self {
@@ -69,23 +72,26 @@ impl Loading {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with("LOADS")));
-        Loading(child, lines)
+        Loading {
+            child,
+            _output: lines,
+        }
     }
 
     fn id(&self) -> String {
-        self.0.id().to_string()
+        self.child.id().to_string()
     }
 
     fn end(mut self) {
-        self.0.stdin.take().unwrap().write_all(b"\n").unwrap();
-        self.0.wait().unwrap();
+        self.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        self.child.wait().unwrap();
     }
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -190,8 +196,8 @@ fn a_loader_is_found_and_shown() {
 fn sockets_of_a_killed_process_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut loading = Loading::begin(folder.path(), "1");
-    loading.0.kill().unwrap();
-    loading.0.wait().unwrap();
+    loading.child.kill().unwrap();
+    loading.child.wait().unwrap();
     assert_eq!(names(folder.path()), 2);
     assert!(refused(top(folder.path(), &[])).contains("no loader runs"));
     assert_eq!(names(folder.path()), 0);

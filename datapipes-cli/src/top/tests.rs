@@ -11,6 +11,16 @@ use super::draw;
 use super::screen::{Pressed, press};
 use super::view::{Contact, Sort, View, bottleneck};
 
+/// Sets some fields of an object.
+fn patch(object: &mut Value, fields: Value) {
+    let Value::Object(fields) = fields else {
+        panic!("{fields} are no fields")
+    };
+    for (name, value) in fields {
+        object[name] = value;
+    }
+}
+
 /// Returns an answer of a loader, ten seconds into an epoch.
 fn answer() -> Value {
     let [even, odd] = [0, 1].map(|from| Graph::range(from..100));
@@ -26,7 +36,10 @@ fn answer() -> Value {
         |seconds: f64| json!({ "mean": seconds, "max": seconds, "buckets": [[seconds, 10]] });
     (stats["wall"], stats["delivered"], stats["waited"]) = (json!(10.0), json!(5000), json!(2.5));
     (stats["waits"], stats["workers"]) = (times(0.002), json!(2));
-    stats["memory"] = json!({ "bytes": 1 << 20, "most": 3 << 20, "limit": 4 << 20 });
+    patch(
+        &mut stats["memory"],
+        json!({ "bytes": 1 << 20, "most": 3 << 20, "limit": 4 << 20 }),
+    );
     for (node, (items, busy)) in [
         (100, 0.1),
         (200, 0.2),
@@ -42,15 +55,16 @@ fn answer() -> Value {
         (node["item_time"], node["segment"]) = (times(busy / 1e4), json!(null));
     }
     stats["nodes"][3]["segment"] = json!("A");
-    stats["segments"] = json!([{
-        "letter": "A", "nodes": ["decode"], "work": "cpu", "workers": 2, "inline": false, "items": 20_000,
-        "morsels": 10, "morsel_time": times(0.05), "busy": 15.0, "starved": 1.0, "full": 8.0,
-        "occupancy": 3.25, "polls": 4, "concurrency": 8,
-        "memory": { "bytes": 2048, "most": 4096, "limit": null }, "processes": null,
-    }]);
-    stats["queue"] = json!({
-        "depth": 4, "occupancy": 1.5, "polls": 9, "producer_waited": 0.0, "producer_busy": 1.0,
+    let segment = json!({
+        "work": "cpu", "workers": 2, "inline": false, "morsel_time": times(0.05), "busy": 15.0,
+        "starved": 1.0, "full": 8.0, "occupancy": 3.25, "concurrency": 8,
     });
+    patch(&mut stats["segments"][0], segment);
+    patch(
+        &mut stats["segments"][0]["memory"],
+        json!({ "bytes": 2048 }),
+    );
+    stats["queue"] = json!(null);
     stats["bottleneck"] = json!("segment A (decode), mostly `decode`: the 2 workers are busy");
     json!({
         "protocol": 1, "version": "0.1.0", "process": 7, "program": "train", "loader": 0, "epoch": 3,
@@ -93,7 +107,7 @@ fn the_screen_shows_the_graph_and_what_holds_it_up() {
         " datapipes top  7-0 train  │  epoch 3  │  0:10  │  figures: whole epoch",
         "  progress  ████████░░░░░░░░ 5 000 of 10 000 items, 0:10 left",
         "  consumer  500.0/s   waits 25.0 % (p50 2.0 ms, p99 2.0 ms)   ready 99.8 %",
-        "  memory    ██░░░░░░ 1.0 MiB of 4.0 MiB, most 3.0 MiB   queue 1.5 of 4",
+        "  memory    ██░░░░░░ 1.0 MiB of 4.0 MiB, most 3.0 MiB   no queue",
         "",
         "  node                           items/s       p50       p99     CPU",
         "  range                             10.0   10.0 µs   10.0 µs     1 %  ▏░░░░░░░░░",

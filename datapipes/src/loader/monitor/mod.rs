@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use super::rank_epoch::Latest;
 use crate::Result;
+use crate::error::quietly;
 use crate::run::{Engine, is_child_process};
 
 #[cfg(unix)]
@@ -56,7 +57,9 @@ pub(super) fn start(asked: bool, engine: &Arc<Engine>, latest: &Arc<Latest>) -> 
         Some(value) if value == "1" => true,
         Some(value) if !value.is_empty() && value != "0" => {
             let value = value.display();
-            tracing::warn!("{VARIABLE} is `{value}`; 1 has loaders monitored, 0 has not");
+            quietly(|| {
+                tracing::warn!("{VARIABLE} is `{value}`; 1 has loaders monitored, 0 has not")
+            });
             false
         }
         _ => false,
@@ -66,7 +69,9 @@ pub(super) fn start(asked: bool, engine: &Arc<Engine>, latest: &Arc<Latest>) -> 
     }
     match open(engine, latest) {
         Err(error) if !asked => {
-            tracing::warn!(%error, "{VARIABLE} is 1, and the loader cannot be monitored");
+            quietly(
+                || tracing::warn!(%error, "{VARIABLE} is 1, and the loader cannot be monitored"),
+            );
             Ok(())
         }
         opened => opened,

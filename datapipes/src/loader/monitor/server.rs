@@ -210,6 +210,8 @@ fn serve(listener: &UnixListener, stopped: &UnixStream, mut source: Source) {
             match client.interest(now) {
                 // A client without interest would end each poll at once, if it has hung up.
                 None => wake_at(client.rests_until),
+                // What has been read already is no event.
+                Some(_) if client.has_request() => wake_at(now),
                 Some(flags) => {
                     waits.push(PollFd::new(&client.stream, flags));
                     wake_at(client.deadline);
@@ -300,6 +302,11 @@ impl Connection {
             Some(_) => Some(PollFlags::OUT),
             None => (now >= self.rests_until).then_some(PollFlags::IN),
         }
+    }
+
+    /// Returns true if a whole request has been read, and the answer to the last is written.
+    fn has_request(&self) -> bool {
+        self.answer.is_none() && self.request.contains(&b'\n')
     }
 
     /// Does what is possible without waiting. Returns false if the client is to be dropped.
