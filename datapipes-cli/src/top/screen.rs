@@ -9,7 +9,7 @@ use datapipes::loader::monitor::{Client, Snapshot};
 use datapipes::{BoxError, ErrorKind};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::draw;
 use super::view::{Base, Contact, View};
@@ -24,7 +24,10 @@ const SILENT: Duration = Duration::from_secs(2);
 /// Shows loaders of a process, this one first, until the user ends it.
 pub fn watch(sockets: &[PathBuf], at: usize) -> Result<(), BoxError> {
     let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
+    // SIGHUP ends the program at once: the terminal is gone, and reading its keys may never return. A
+    // second signal of the other kinds does, too.
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, stopped.clone())?;
         signal_hook::flag::register(signal, stopped.clone())?;
     }
     let mut link = Link::to(&sockets[at])?;
