@@ -1,12 +1,13 @@
 //! Finds a bad sample that was planted into a data set: the loss of a batch is NaN, `bisect` finds
 //! the sample of the batch, and `blame` shows what each node made of it, from a checkpoint.
 //!
-//! `cargo run --release --no-default-features --example blame` makes 200 small pictures in tar shards
-//! (once, in a cache folder). One of them has a single color, and scaling a picture by its standard
-//! deviation then divides by zero.
+//! `cargo run --release --no-default-features --example blame` makes 200 small pictures in tar
+//! shards (once, in a cache folder). One of them has a single color, and scaling a picture by its
+//! standard deviation then divides by zero.
 //!
-//! The program also answers `datapipes blame STATE --steps A..B --out DIR -- target/release/examples/blame`;
-//! it prints the command with the paths.
+//! The program also answers
+//! `datapipes blame STATE --steps A..B --out DIR -- target/release/examples/blame`; it prints the
+//! command with the paths.
 
 mod support;
 

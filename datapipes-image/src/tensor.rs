@@ -103,8 +103,8 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     tensor_of::<u8>(image, &Normalize::UNIT)
 }
 
-/// Returns the pixels of an [`Image`], alone or with a label, as `[height, width, channels]`; `None`
-/// for any other value. For values whose type is known only at run time:
+/// Returns the pixels of an [`Image`], alone or with a label, as `[height, width, channels]`;
+/// `None` for any other value. For values whose type is known only at run time:
 /// [`answer_blame_with`](datapipes::DataLoader::answer_blame_with) draws images by this function.
 ///
 /// # Examples

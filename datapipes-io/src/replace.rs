@@ -6,8 +6,8 @@ use std::path::Path;
 
 use datapipes::{Error, Result};
 
-/// Writes a file beside `path`, and renames it to `path` once it is on the disk: a concurrent reader
-/// sees the old or the new content.
+/// Writes a file beside `path`, and renames it to `path` once it is on the disk: a concurrent
+/// reader sees the old or the new content.
 ///
 /// # Errors
 /// The errors of the file system, with the path.

@@ -367,9 +367,9 @@ impl Context {
         outcome.map_err(Error::panic)
     }
 
-    /// Returns true if the pipe is applied to some of the samples of a batch that it made before, as
-    /// by [`DataLoader::bisect`](crate::DataLoader::bisect). A pipe that makes batches then makes
-    /// one of them, however few they are, and leaves out nothing.
+    /// Returns true if the pipe is applied to some of the samples of a batch that it made before,
+    /// as by [`DataLoader::bisect`](crate::DataLoader::bisect). A pipe that makes batches then
+    /// makes one of them, however few they are, and leaves out nothing.
     pub fn is_partial(&self) -> bool {
         self.0.run.partial
     }

@@ -106,9 +106,9 @@ impl<T> DerefMut for Item<T> {
     }
 }
 
-/// Returns a value of type `A`, if a node made one alone or with a label: `A` or `(A, label)`, where
-/// the label is a number, a `bool` or a `String`. For values whose type is known only at run time, as
-/// in [`replay_with`](crate::DataLoader::replay_with).
+/// Returns a value of type `A`, if a node made one alone or with a label: `A` or `(A, label)`,
+/// where the label is a number, a `bool` or a `String`. For values whose type is known only at run
+/// time, as in [`replay_with`](crate::DataLoader::replay_with).
 ///
 /// ```
 /// use datapipes::labelled;

@@ -14,8 +14,8 @@ use crate::args::{Args, refuse};
 
 const USAGE: &str = "datapipes blame STATE --steps A..B [--out DIR] -- PROGRAM [ARGUMENT…]
 
-Prints which samples made the batches of the steps A to B - 1 of an epoch, and what each node made of
-each sample: computed again, from a checkpoint of that epoch. Steps count from 0.
+Prints which samples made the batches of the steps A to B - 1 of an epoch, and what each node made
+of each sample: computed again, from a checkpoint of that epoch. Steps count from 0.
 
 PROGRAM is the program that trains, with its arguments. It has the graph, and answers instead of
 training, by one line after the loader is built:

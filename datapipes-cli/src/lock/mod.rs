@@ -12,10 +12,10 @@ use crate::args::{Args, refuse};
 
 const USAGE: &str = "datapipes lock URL_OR_PATH LOCK [--pattern PATTERN] [--digest] [--check]
 
-Writes the names, sizes and versions of the files of a folder, bucket, web folder or repository to the
-file LOCK: a line of JSON for each, in the order of the listing, after a line for all. The same files
-give the same lock. A program that opens the data by `store.locked(&Lock::load(LOCK)?)`, and the
-commands with --locked LOCK, refuse files that are missing, new or changed since.
+Writes the names, sizes and versions of the files of a folder, bucket, web folder or repository to
+the file LOCK: a line of JSON for each, in the order of the listing, after a line for all. The same
+files give the same lock. A program that opens the data by `store.locked(&Lock::load(LOCK)?)`, and
+the commands with --locked LOCK, refuse files that are missing, new or changed since.
 
   --pattern PATTERN  only files with these names ['**'], such as 'train/**/*.tar'
   --digest           reads each file, for its BLAKE3 hash; without hashes a local file that is

@@ -214,8 +214,8 @@ pub trait StoreExt: Store + Sized {
         Verify::new(self, manifest)
     }
 
-    /// Returns the store as it was when it was locked: files that have changed, are missing or are new
-    /// since are refused by name. See [`Lock`].
+    /// Returns the store as it was when it was locked: files that have changed, are missing or are
+    /// new since are refused by name. See [`Lock`].
     ///
     /// # Examples
     /// ```

@@ -67,8 +67,9 @@ struct Header {
 }
 
 impl Lock {
-    /// Lists the files whose names match `pattern`, and asks for sizes and versions where the listing
-    /// does not tell them. With `hash` every file is read. Blocks; many requests are in flight.
+    /// Lists the files whose names match `pattern`, and asks for sizes and versions where the
+    /// listing does not tell them. With `hash` every file is read. Blocks; many requests are in
+    /// flight.
     ///
     /// The syntax of patterns is that of [`list_files`](crate::list_files()).
     ///
@@ -109,7 +110,8 @@ impl Lock {
         &self.files
     }
 
-    /// Writes the lock to a file. A concurrent reader sees either the old or the new content. Blocks.
+    /// Writes the lock to a file. A concurrent reader sees either the old or the new content.
+    /// Blocks.
     ///
     /// # Errors
     /// The errors of the file system, with the path.
@@ -120,8 +122,8 @@ impl Lock {
     /// Reads the lock that was [saved](Lock::save) to a file. Blocks.
     ///
     /// # Errors
-    /// The errors of the file system; `Corrupt` with the number of the line if the file holds no lock,
-    /// `Truncated` if it was cut, `Unsupported` for a later version; with the path.
+    /// The errors of the file system; `Corrupt` with the number of the line if the file holds no
+    /// lock, `Truncated` if it was cut, `Unsupported` for a later version; with the path.
     pub fn load(path: impl AsRef<Path>) -> Result<Lock> {
         let path = path.as_ref();
         let text = fs::read_to_string(path).map_err(Error::io);

@@ -16,14 +16,14 @@ use crate::stores::{Get, Meta, Object, Store};
 /// A store that gives the files of a lock, as they were locked; see
 /// [`StoreExt::locked`](crate::StoreExt::locked).
 ///
-/// - A listing is compared with the lock before it gives its first file. It is refused, with the first
-///   five names and their places, if files are missing, have changed or are new. Names that do not
-///   match the lock's pattern are left alone.
-/// - A file that is read is compared again, by the size and version that it has now. A file that the
-///   lock does not have is refused.
-/// - These errors are of kind `Config`: they end an epoch under every policy, since the order of the
-///   samples is another one. A lock with hashes also [verifies](Verify) each file that is read as a
-///   whole; wrong content is `Corrupt`, in the place of the file.
+/// - A listing is compared with the lock before it gives its first file. It is refused, with the
+///   first five names and their places, if files are missing, have changed or are new. Names that
+///   do not match the lock's pattern are left alone.
+/// - A file that is read is compared again, by the size and version that it has now. A file that
+///   the lock does not have is refused.
+/// - These errors are of kind `Config`: they end an epoch under every policy, since the order of
+///   the samples is another one. A lock with hashes also [verifies](Verify) each file that is read
+///   as a whole; wrong content is `Corrupt`, in the place of the file.
 ///
 /// Memory holds the lock, and the whole listing until it was compared.
 #[derive(Clone, Debug)]
@@ -148,13 +148,12 @@ mod tests {
         Memory::from_iter((0..8).map(|n| (format!("train/{n}.txt"), format!("{n}"))))
     }
 
-    #[tokio::test(flavor = "multi_thread")]
+    #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
         let store = Memory::from_iter(fixtures());
         for hash in [false, true] {
-            let inner = store.clone();
-            let lock = tokio::task::spawn_blocking(move || Lock::of(inner, "**", hash));
-            check_store(&store.clone().locked(&lock.await.unwrap().unwrap())).await;
+            let lock = Lock::of(store.clone(), "**", hash).unwrap();
+            check_store(&store.clone().locked(&lock)).await;
         }
     }
 

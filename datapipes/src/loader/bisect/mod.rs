@@ -45,20 +45,20 @@ pub enum Cause {
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Finds the sample that makes a batch bad, for example its loss NaN, by halving. `batch` is the
-    /// origin of a batch of this epoch, as returned by [`items`](crate::Epoch::items). `is_bad` is
-    /// the judge.
+    /// Finds the sample that makes a batch bad, for example its loss NaN, by halving. `batch` is
+    /// the origin of a batch of this epoch, as returned by [`items`](crate::Epoch::items). `is_bad`
+    /// is the judge.
     ///
-    /// The samples are made again as in the epoch, with the same random numbers. The nodes that made
-    /// the batch make batches of halves of the samples, for the judge. If one sample is bad, the
-    /// judge is called `log2(size) + 1` times at most, the last time with that sample alone. If the
-    /// last call contradicts the earlier ones, about as many calls again tell why: nothing is bad,
-    /// some samples are bad together only, or a judgement changes.
+    /// The samples are made again as in the epoch, with the same random numbers. The nodes that
+    /// made the batch make batches of halves of the samples, for the judge. If one sample is bad,
+    /// the judge is called `log2(size) + 1` times at most, the last time with that sample alone. If
+    /// the last call contradicts the earlier ones, about as many calls again tell why: nothing is
+    /// bad, some samples are bad together only, or a judgement changes.
     ///
     /// Each sample is made as by [`replay`](DataLoader::replay), alone and on this thread: about
     /// twice the samples of the batch are made, one after the other, and half a batch is held. A
-    /// member of an archive reads its whole archive each time. Random numbers of nodes downstream of
-    /// the step that batches belong to the batch: a smaller batch gets others.
+    /// member of an archive reads its whole archive each time. Random numbers of nodes downstream
+    /// of the step that batches belong to the batch: a smaller batch gets others.
     ///
     /// Works for any order, rank, resumed epoch and processes. The number of an epoch and of a step
     /// are enough to find an origin: `loader.epoch(epoch).blocking().items().nth(step)`.
@@ -66,11 +66,11 @@ impl<T: Send + 'static> DataLoader<T> {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the batch cannot be made again in parts, with the node that
     /// prevents it: before the step that batches, a step that looks at the stream as a whole, as
-    /// [`replay`](DataLoader::replay) describes (a zip, a scan, packing); after it, a step that mixes
-    /// batches, or leaves some out. Batches must be made by a node of the graph (data read by index:
-    /// [`batch`](crate::Graph::batch) after `fetch`), and a loader must not be
-    /// [converted](DataLoader::convert). [`ErrorKind::NotFound`] if there is no such sample; the error
-    /// of a node that fails now.
+    /// [`replay`](DataLoader::replay) describes (a zip, a scan, packing); after it, a step that
+    /// mixes batches, or leaves some out. Batches must be made by a node of the graph (data read by
+    /// index: [`batch`](crate::Graph::batch) after `fetch`), and a loader must not be
+    /// [converted](DataLoader::convert). [`ErrorKind::NotFound`] if there is no such sample; the
+    /// error of a node that fails now.
     ///
     /// # Panics
     /// Panics if the judge panics.

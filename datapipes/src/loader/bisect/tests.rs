@@ -25,8 +25,8 @@ fn batches<T: Send + 'static>(loader: &DataLoader<T>, epoch: u64) -> Vec<Item<T>
     items.map(Result::unwrap).collect()
 }
 
-/// Plants each sample of an epoch as the bad one, and finds it. A batch without a bad sample is made
-/// again as it was.
+/// Plants each sample of an epoch as the bad one, and finds it. A batch without a bad sample is
+/// made again as it was.
 fn each_is_found<S, T>(graph: Graph<T>, samples: impl Fn(&T) -> Vec<S>)
 where
     S: PartialEq + fmt::Debug,

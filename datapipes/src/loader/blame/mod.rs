@@ -51,8 +51,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Steps are counted from 0 in each epoch. If the first step is after the checkpoint, the epoch
     /// is resumed from there; otherwise it is read from its beginning, which needs a checkpoint of
     /// this same rank. The batches before the first step are made and dropped, by all workers. Then
-    /// each sample is [replayed](DataLoader::replay) on this thread, one after the other. The result
-    /// holds some hundred bytes for each sample and node, and one batch at a time.
+    /// each sample is [replayed](DataLoader::replay) on this thread, one after the other. The
+    /// result holds some hundred bytes for each sample and node, and one batch at a time.
     ///
     /// No checkpoint is saved, and no running epoch is disturbed. Nodes downstream of a step that
     /// looks at the stream as a whole, such as a batch, are not shown; `replay` tells more about
@@ -60,9 +60,10 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// # Errors
     /// Those of [`resume`](DataLoader::resume): a checkpoint of another graph or seed, with the
-    /// differences. [`ErrorKind::NotFound`] if the epoch has no such steps, or a sample is not there
-    /// any more; [`ErrorKind::Config`] for an empty range, for steps before a checkpoint of other
-    /// ranks, and for an order in which batches depend on time. Errors of the data, with the step.
+    /// differences. [`ErrorKind::NotFound`] if the epoch has no such steps, or a sample is not
+    /// there any more; [`ErrorKind::Config`] for an empty range, for steps before a checkpoint of
+    /// other ranks, and for an order in which batches depend on time. Errors of the data, with the
+    /// step.
     ///
     /// # Examples
     /// ```

@@ -43,21 +43,22 @@ pub(in crate::loader) fn refuse_unanswered() -> Result<()> {
 impl<T: Send + 'static> DataLoader<T> {
     /// Answers the question of `datapipes blame STATE --steps A..B -- PROGRAM`, if this program was
     /// started by that command: prints the [blame](DataLoader::blame), and writes pictures with
-    /// `--out`. Returns true if it did; the program should end then. Returns false at once if it was
-    /// not asked. Call it after `build`, for the loader that the checkpoints are of.
+    /// `--out`. Returns true if it did; the program should end then. Returns false at once if it
+    /// was not asked. Call it after `build`, for the loader that the checkpoints are of.
     ///
     /// With `--out DIR` each output that is a picture is written to `DIR` as a PNG file: a
-    /// [`Tensor`] of the shape `[height, width]`, `[height, width, channels]` or `[channels, height,
-    /// width]` with 1 or 3 channels, of `u8` or floats, alone or with a label. For other types see
-    /// [`answer_blame_with`](DataLoader::answer_blame_with).
+    /// [`Tensor`] of the shape `[height, width]`, `[height, width, channels]` or
+    /// `[channels, height, width]` with 1 or 3 channels, of `u8` or floats, alone or with a label.
+    /// For other types see [`answer_blame_with`](DataLoader::answer_blame_with).
     ///
     /// The question is in the environment variables `DATAPIPES_BLAME` (the path of the checkpoint),
-    /// `DATAPIPES_BLAME_STEPS` (`A..B`), `DATAPIPES_BLAME_OUT` and `DATAPIPES_BLAME_ANSWER` (files for
-    /// pictures and text). As long as the first is set and no loader has answered, every epoch fails.
+    /// `DATAPIPES_BLAME_STEPS` (`A..B`), `DATAPIPES_BLAME_OUT` and `DATAPIPES_BLAME_ANSWER` (files
+    /// for pictures and text). As long as the first is set and no loader has answered, every epoch
+    /// fails.
     ///
     /// # Errors
-    /// Those of [`Checkpoint::load`] and [`blame`](DataLoader::blame); [`ErrorKind::Config`] for steps
-    /// that cannot be parsed; [`ErrorKind::Io`] for a file that cannot be written.
+    /// Those of [`Checkpoint::load`] and [`blame`](DataLoader::blame); [`ErrorKind::Config`] for
+    /// steps that cannot be parsed; [`ErrorKind::Io`] for a file that cannot be written.
     ///
     /// # Examples
     /// ```
@@ -78,10 +79,9 @@ impl<T: Send + 'static> DataLoader<T> {
         self.answer_blame_with(|_| None)
     }
 
-    /// Does the same, and draws more types: `picture` converts the output of a node to a tensor that
-    /// can be drawn, if it is a picture. For pictures of `datapipes-image` this is
-    /// `datapipes_image::picture`; for types of your own it may use
-    /// [`labelled`](crate::labelled).
+    /// Does the same, and draws more types: `picture` converts the output of a node to a tensor
+    /// that can be drawn, if it is a picture. For pictures of `datapipes-image` this is
+    /// `datapipes_image::picture`; for types of your own it may use [`labelled`](crate::labelled).
     ///
     /// # Errors
     /// Fails as [`answer_blame`](DataLoader::answer_blame) does.

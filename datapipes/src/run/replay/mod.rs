@@ -4,8 +4,8 @@
 //! input is the sample alone (and, upstream of a node that groups siblings, its siblings). A node
 //! that distributes over concatenation returns what it returned in the epoch, since random numbers
 //! depend on nothing but seed, epoch, node and origin. Nodes that only select are passed by. Any
-//! other node reads the stream as a whole, and the replay stops before it. [`mod@batch`] goes on from
-//! there with the samples of a batch.
+//! other node reads the stream as a whole, and the replay stops before it. [`mod@batch`] goes on
+//! from there with the samples of a batch.
 
 mod batch;
 mod found;
