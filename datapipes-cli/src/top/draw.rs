@@ -11,7 +11,7 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 
 use super::format::{bytes, clean, clock, count, rate, time};
-use super::view::{Contact, Sort, View, bottleneck};
+use super::view::{Contact, Sort, View};
 
 /// Columns of a page that is no terminal.
 const PAGE: u16 = 100;
@@ -289,7 +289,7 @@ fn nodes_head(view: &View, stats: &Stats, width: usize) -> Line<'static> {
 fn nodes(view: &View, stats: &Stats, width: usize) -> Vec<Line<'static>> {
     let columns = Columns::of(stats, width);
     let all: Duration = stats.nodes.iter().map(|node| node.busy).sum();
-    let slow = bottleneck(stats);
+    let slowest = stats.slowest_node();
     let mut lines = Vec::new();
     for at in view.order(&stats.nodes) {
         let node = &stats.nodes[at];
@@ -304,7 +304,7 @@ fn nodes(view: &View, stats: &Stats, width: usize) -> Vec<Line<'static>> {
         };
         let mut text = format!(
             "{} {}{:>4}{:>10}{p50:>10}{p99:>10}{:>8}",
-            if slow[at] { '▶' } else { ' ' },
+            if slowest == Some(at) { '▶' } else { ' ' },
             fit(&name, columns.name),
             node.segment.map(String::from).unwrap_or_default(),
             rate(node.items as f64 / wall),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::draw;
 use super::screen::{Pressed, press};
-use super::view::{Contact, Sort, View, bottleneck};
+use super::view::{Contact, Sort, View};
 
 /// Sets some fields of an object.
 fn patch(object: &mut Value, fields: Value) {
@@ -268,15 +268,4 @@ fn a_loader_that_hangs_or_has_ended_is_said_so() {
         (&*shown[2], &*shown[4]),
         (" no epoch has begun", " loader: seed 0")
     );
-}
-
-#[test]
-fn the_bottleneck_is_a_node_or_a_segment() {
-    let mut answer = answer();
-    let marked = |answer: &Value| bottleneck(&parse(answer).stats.unwrap());
-    assert_eq!(marked(&answer), [false, false, false, true, false]);
-    answer["stats"]["bottleneck"] = json!("segment A (decode): waiting for I/O");
-    assert_eq!(marked(&answer), [false, false, false, true, false]);
-    answer["stats"]["bottleneck"] = json!("the consumer: it waited for 0.1 % of the time");
-    assert_eq!(marked(&answer), [false; 5]);
 }

@@ -161,21 +161,3 @@ impl Sort {
         }
     }
 }
-
-/// Returns true for each node that the sentence about the bottleneck names: by its name, or else by
-/// the letter of its segment.
-pub fn bottleneck(stats: &Stats) -> Vec<bool> {
-    let text = &stats.bottleneck;
-    let named: Vec<bool> = (stats.nodes.iter())
-        .map(|node| text.contains(&format!("`{}`", node.name)))
-        .collect();
-    if named.contains(&true) {
-        return named;
-    }
-    let segment = text
-        .strip_prefix("segment ")
-        .and_then(|rest| rest.chars().next());
-    (stats.nodes.iter())
-        .map(|node| segment.is_some() && node.segment == segment)
-        .collect()
-}
