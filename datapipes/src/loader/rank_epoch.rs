@@ -41,7 +41,7 @@ pub(super) type StartedEpoch = (u64, Runs);
 /// epochs.
 #[derive(Default)]
 pub(super) struct Latest {
-    /// Who is told of each epoch that begins. Dropped first, which ends the threads that listen.
+    /// Receivers of each epoch that begins. Dropped first, which ends the threads that listen.
     watchers: Mutex<Vec<Watcher>>,
     /// Handles of the threads that read the figures, each of which ends when its handle is dropped.
     /// Dropped before the runs, so that their last handle is not one of those threads'.
