@@ -312,13 +312,17 @@ fn nodes(view: &View, stats: &Stats, width: usize) -> Vec<Line<'static>> {
         );
         let mut spans = Vec::new();
         let share = node.busy.as_secs_f64() / all.as_secs_f64().max(1e-9);
-        let style = match slow[at] {
+        let style = match slowest == Some(at) {
             true => Style::new().fg(Color::Red).bold(),
             false => Style::new(),
         };
         if columns.bar > 0 {
             spans.push(Span::styled(std::mem::take(&mut text) + "  ", style));
-            let color = if slow[at] { Color::Red } else { Color::Cyan };
+            let color = if slowest == Some(at) {
+                Color::Red
+            } else {
+                Color::Cyan
+            };
             spans.push(bar(share, columns.bar - 2, color));
         }
         if columns.has_dropped {

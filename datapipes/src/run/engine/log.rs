@@ -131,7 +131,7 @@ impl EpochLog {
     }
 
     /// Returns the number of the epoch.
-    #[cfg(any(feature = "metrics", feature = "monitor"))]
+    #[cfg(feature = "monitor")]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
