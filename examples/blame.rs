@@ -53,7 +53,7 @@ fn run() -> Result<(), BoxError> {
     }
     let (step, batch) = bad.ok_or("no batch was bad")?;
 
-    // Which sample of the batch?
+    // Finds the sample that makes the batch bad.
     let found = loader.bisect(0, &batch, |part| loss(&part).is_nan())?;
     println!("\n{found}");
     let Cause::Sample { replay, .. } = &found.cause else {

@@ -179,7 +179,7 @@ fn a_loader_is_found_and_shown() {
     );
     assert_eq!(top(runtime, &["--json", "--once"]).status.code(), Some(2));
 
-    // Of several processes there is a list.
+    // Without an argument, the loaders of several processes are listed.
     let other = Loading::begin(runtime, "1");
     let list = printed(top(runtime, &[]));
     assert!(

@@ -210,7 +210,7 @@ fn serve(listener: &UnixListener, stopped: &UnixStream, mut source: Source) {
             match client.interest(now) {
                 // A client without interest would end each poll at once, if it has hung up.
                 None => wake_at(client.rests_until),
-                // What has been read already is no event.
+                // The socket does not report a request that has been read already.
                 Some(_) if client.has_request() => wake_at(now),
                 Some(flags) => {
                     waits.push(PollFd::new(&client.stream, flags));

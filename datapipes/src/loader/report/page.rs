@@ -60,7 +60,7 @@ pub(super) fn page(
         "data" => data(recorded, panels),
         _ => String::new(),
     };
-    // What is filled in is not looked at again: it may have any text.
+    // Values are not searched for placeholders, since a user's text may contain `{{`.
     let mut page = String::new();
     let mut rest = TEMPLATE;
     while let Some((before, after)) = rest.split_once("{{") {

@@ -65,7 +65,7 @@ fn a_report_has_the_figures_of_all_epochs_and_changes_no_order() {
         let page = std::fs::read_to_string(&path).unwrap();
         assert_eq!((summary.epochs, summary.lost), (3, 0));
         assert_eq!(summary.bytes, page.len());
-        // Of the first epoch what came after the report began.
+        // The first epoch counts from the moment when the report began.
         assert!(page.contains("<b>38</b><span>batches taken"), "{page}");
         assert!(page.contains("add one") && page.contains("<h2>Epochs</h2>"));
         assert!(!page.contains("{{"), "a value is missing");
