@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::autosave::Saver;
 use super::epoch_source::EpochSource;
+use super::latest::Latest;
 #[cfg(feature = "metrics")]
 use super::metrics;
 #[cfg(feature = "monitor")]
 use super::monitor;
-use super::rank_epoch::Latest;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;

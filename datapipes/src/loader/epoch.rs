@@ -8,8 +8,8 @@ use futures::Stream;
 
 use super::autosave::Autosave;
 use super::epoch_source::EpochSource;
+use super::latest::Runs;
 use super::left::Left;
-use super::rank_epoch::Runs;
 use super::{Checkpoint, Stats};
 use crate::run::{DeadlockCheck, QUIET, block_on_unless};
 use crate::sync::lock;

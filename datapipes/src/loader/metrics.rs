@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use metrics::{Label, Unit};
 
-use super::rank_epoch::{Latest, Runs, StartedEpoch, have_ended};
+use super::latest::{Latest, Runs, StartedEpoch, have_ended};
 use super::{NodeStats, SegmentStats, Stats};
 use crate::run::{Engine, ObserverThread, is_child_process};
 use crate::{Error, ErrorKind, Histogram, Result};

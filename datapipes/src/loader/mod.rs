@@ -12,6 +12,7 @@ mod epoch;
 mod epoch_source;
 mod headroom;
 mod json;
+mod latest;
 mod left;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -57,7 +58,8 @@ pub use trace::{TraceSummary, TraceWriter};
 use autosave::{Autosave, Saver};
 use checkpoint::Saved;
 use epoch_source::Open;
-use rank_epoch::{Latest, Runs, Start};
+use latest::{Latest, Runs};
+use rank_epoch::Start;
 
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 use indicatif::{FormattedDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::rank_epoch::Runs;
+use super::latest::Runs;
 use super::{Blocking, Epoch, Stats};
 use crate::Result;
 use crate::run::spawn_thread;

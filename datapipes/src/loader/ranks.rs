@@ -7,8 +7,9 @@ use std::task::{self, Poll, ready};
 use super::Checkpoint;
 use super::batches::Batches;
 use super::checkpoint::Progress;
+use super::latest::{Latest, Runs};
 use super::left::Left;
-use super::rank_epoch::{Latest, RankEpoch, Runs, Stand, Start};
+use super::rank_epoch::{RankEpoch, Stand, Start};
 use crate::run::DevicePrefetchGauge;
 use crate::{Item, Result};
 

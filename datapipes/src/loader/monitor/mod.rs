@@ -35,7 +35,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::rank_epoch::Latest;
+use super::latest::Latest;
 use crate::Result;
 use crate::error::quietly;
 use crate::run::{Engine, is_child_process};

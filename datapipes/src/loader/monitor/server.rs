@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::is_stale;
 use super::snapshot::{Description, PROTOCOL, Snapshot};
-use crate::loader::rank_epoch::Latest;
+use crate::loader::latest::Latest;
 use crate::loader::{Stats, explain, left};
 use crate::run::{Engine, ObserverThread};
 use crate::sync::lock;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::time::SystemTime;
 
-use super::rank_epoch::{Latest, WatcherId};
+use super::latest::{Latest, WatcherId};
 use super::trace::blocks;
 use super::{DataLoader, Stats, explain};
 use crate::run::{Engine, spawn_thread};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Stats;
 use super::timeline::{Levels, Sample, Timeline};
-use crate::loader::rank_epoch::{Runs, StartedEpoch, have_ended};
+use crate::loader::latest::{Runs, StartedEpoch, have_ended};
 
 /// Time between the first samples.
 const INTERVAL: Duration = Duration::from_millis(25);

@@ -7,7 +7,7 @@ use super::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };
 use crate::Work;
-use crate::loader::rank_epoch::Runs;
+use crate::loader::latest::Runs;
 use crate::plan::{Placement, segment_letter};
 use crate::run::{Engine, EpochRun, QueueGauge};
 use crate::sync::lock;
