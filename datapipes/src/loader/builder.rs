@@ -98,13 +98,14 @@ impl<T: Send + 'static> Builder<T> {
     /// 2048.
     ///
     /// The executor starts with the requests that the first output needs (the items of a batch, up
-    /// to 512), or with up to 256 if a number is given here; with 16 of them, until it is known if
-    /// the data is near: if none completes within 8 ms, the rest follows at once. It issues five
-    /// requests for every four that complete, for as long as that increases the throughput; a large
-    /// maximum therefore costs nothing. An epoch begins with the concurrency that the previous epoch
-    /// found. The bytes of results are limited separately; see [`memory`](Builder::memory). In
-    /// strict order, if an early request is slow, up to four times as many results are held while
-    /// they wait for it.
+    /// to 512), or with up to 256 if a number is given here; with 8 of them, until it is known if
+    /// the data is near: if none completes within 8 ms, the rest follows at once, and twice as many
+    /// after 32 ms, and again after 128 ms. Then it measures throughput and round trip, and has in
+    /// flight what fills the link and half as much again; a large maximum therefore costs nothing.
+    /// Now and then a third of the number is tried for a moment, to see if it was too large. An epoch
+    /// begins with the concurrency that the previous epoch found. The bytes of results are limited
+    /// separately; see [`memory`](Builder::memory). In strict order, if an early request is slow, up
+    /// to four times as many results are held while they wait for it.
     pub fn concurrency(mut self, morsels: usize) -> Self {
         self.settings.concurrency = Some(morsels);
         self

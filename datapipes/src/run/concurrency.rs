@@ -1,42 +1,74 @@
 //! Number of morsels of a segment in flight. The number starts with a few, continues with what the
 //! first output needs if the data is not near, and then follows measurements.
 //!
-//! The concurrency grows by one for every four morsels that complete, so that the requests never
-//! exceed 1.25 times the arrivals: "for every four consumed, five requested" (Versaci and Busonera,
-//! *Hiding Latencies in Network-Based Image Loading for Deep Learning*, 2024). It grows only while
-//! the consumer waits. If morsels wait for a remote system, it also grows only while that pays:
+//! For work that can always have more in flight, it grows by one for every four morsels that
+//! complete, so that the requests never exceed 1.25 times the arrivals: "for every four consumed,
+//! five requested" (Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for Deep
+//! Learning*, 2024). It grows only while the consumer waits.
 //!
-//! - as long as a morsel takes less than 1.5 times its best duration, on average over a round trip.
-//!   By Little's law the queue before the bottleneck is then half as long as the link itself (the
-//!   reasoning of TCP Vegas, Brakmo and Peterson 1995, with a longer queue, since morsels are of
-//!   unequal size);
-//! - beyond that only if a quarter more in flight raises the throughput by a tenth. This is tried
-//!   from time to time, since the best duration may be out of date: the latency of the link or the
-//!   size of the objects may have grown.
+//! If morsels wait for a remote system, the number is what Little's law gives: the throughput of the
+//! bottleneck times the duration of a morsel that meets no queue, and half as much again. Both are
+//! measured, as BBR does for packets (Cardwell and others, *BBR: Congestion-Based Congestion
+//! Control*, 2016):
+//!
+//! - The throughput is the best of the last rounds. A round is as many morsels as are in flight.
+//! - The duration is the least mean of a round. A mean, since morsels are of unequal size and some
+//!   connections slow. With many in flight every morsel meets a queue, so when rounds take longer
+//!   than they did, a third of the number is tried for a short time, and what it takes then is the
+//!   duration. So a distance or a size that has changed is noticed, and a number that was too large
+//!   becomes smaller.
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
-//! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
-//! and the rest follows at once: a distant server costs that time, and no round trip.
+//! would be taken for the time of the link. If none completes by the first of the [`DEADLINES`], the
+//! data is not near, and the rest follows at once: a distant server costs that time, and no round
+//! trip. At each later one the number doubles, so that it is larger the longer the round trip is. A
+//! morsel that has been polled several times by then is no distant one, but a long one.
 //!
 //! The code reads no clock; the caller passes the time. The limit of one store, over all its
 //! readers, is `Limit` of `datapipes-io`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Greatest number in flight at the start, until the distance is known.
-pub(crate) const PROBE: usize = 16;
-/// Duration of a morsel below which the data is near.
-pub(crate) const NEAR: Duration = Duration::from_millis(8);
-/// Greatest concurrency that may always be reached.
-const ALWAYS: usize = 32;
+pub(crate) const PROBE: usize = 8;
+/// Times at which more morsels begin if none has completed yet.
+const DEADLINES: [Duration; 3] = [
+    Duration::from_millis(8),
+    Duration::from_millis(32),
+    Duration::from_millis(128),
+];
+/// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
+/// object comes in many pieces.
+const ARRIVING: u64 = 4;
+/// Number in flight, in multiples of what fills the bottleneck.
+const GAIN: f64 = 1.5;
+/// Number in flight besides that. Two that share a bottleneck come closer to each other by it.
+const SPARE: f64 = 8.0;
 /// Multiple of the best duration of a morsel that indicates a queue.
-const CROWDED: f64 = 1.5;
+const CROWDED: f64 = 1.3;
 /// Multiple of the best duration of a morsel that marks the morsel as slow by itself: a slow
 /// connection is not a queue.
 const OUTLIER: f64 = 3.0;
-/// Number of rounds without growth before a larger concurrency is tried.
-const HOLD: u32 = 16;
-/// Longest pause between two trials, in rounds.
+/// Factor by which the number grows in one round at most, once morsels have queued.
+const MOST_GROWTH: f64 = 4.0;
+/// Number of rounds whose best throughput counts.
+const ROUNDS: usize = 8;
+/// Least duration of a round that measures throughput, in nanoseconds: completions come in bursts.
+const LEAST_ROUND: u64 = 16_000_000;
+/// Duration of a morsel below which a trial costs little, in nanoseconds.
+const SHORT: f64 = 32e6;
+/// Least number of morsels in a round, whose durations differ.
+const LEAST_MORSELS: usize = 8;
+/// Part of the number in flight that is tried to see a morsel that meets no queue.
+const PART: usize = 3;
+/// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
+const FILLED: f64 = 1.2;
+/// Number of crowded rounds before the first such trial of an epoch that begins with what an earlier
+/// one found.
+const EARLY: u32 = 4;
+/// Number of crowded rounds between two such trials, at first and at most.
+const HOLD: u32 = 32;
 const MOST_HOLD: u32 = 256;
 
 /// Number of morsels that may be in flight.
@@ -44,61 +76,47 @@ const MOST_HOLD: u32 = 256;
 pub(crate) struct Concurrency {
     size: usize,
     most: usize,
-    /// Size once the data is known not to be near; `None` if that is known.
-    far_size: Option<usize>,
+    /// Size once the data is known not to be near.
+    far_size: usize,
+    /// Number of deadlines that have passed; `None` once a morsel has completed.
+    passed: Option<usize>,
     /// Number of morsels completed since the last growth.
     through: usize,
-    /// Rule that limits growth, if there is one.
-    rule: Option<GrowthRule>,
+    /// Measurements that the number follows, if it follows any.
+    measured: Option<Measured>,
 }
 
 #[derive(Debug)]
-struct GrowthRule {
-    /// Best average of a round, in nanoseconds per morsel.
+struct Measured {
+    /// Duration of a morsel that meets no queue, in nanoseconds, on average over a round.
     best: f64,
-    phase: GrowthPhase,
-    round: MorselRound,
-    /// Pause before the next trial, in rounds.
+    /// Throughput of the last rounds, in morsels per nanosecond.
+    rates: VecDeque<f64>,
+    round: Round,
+    /// Number in flight before a part of it was tried, while it is.
+    whole: Option<usize>,
+    /// Number of crowded rounds until a part is tried, and the number after that.
+    left: u32,
     hold: u32,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum GrowthPhase {
-    Growing,
-    /// Not growing for this many more rounds.
-    Holding(u32),
-    /// Growing to `until`, to be compared with the rate at size `from`.
-    Trying {
-        from: usize,
-        until: usize,
-        rate: f64,
-    },
-    /// Measuring the trial: one round to settle, then one round that counts.
-    Judging {
-        from: usize,
-        rate: f64,
-        settled: bool,
-    },
-}
-
-/// A round of as many morsels as are in flight at once: about a round trip.
+/// A round of as many morsels as were in flight at its begin: about a round trip.
 #[derive(Debug, Default)]
-struct MorselRound {
-    begun: Option<u64>,
-    pieces: usize,
+struct Round {
+    /// Time, and number of morsels that had ended.
+    begun: Option<(u64, usize)>,
+    of: usize,
+    morsels: usize,
     took: f64,
+    wanted: bool,
+    /// True if its morsels began with more in flight, so that it measures nothing.
+    settles: bool,
 }
 
 impl Concurrency {
     /// Makes a concurrency that stays at `size`.
     pub(crate) fn fixed(size: usize) -> Self {
-        Concurrency {
-            size: size.max(1),
-            most: size.max(1),
-            far_size: None,
-            through: 0,
-            rule: None,
-        }
+        Concurrency::growing(size, size)
     }
 
     /// Makes a concurrency that grows from `start` to `most`, for work that can always have more in
@@ -107,34 +125,31 @@ impl Concurrency {
         Concurrency {
             size: start.clamp(1, most.max(1)),
             most: most.max(1),
-            far_size: None,
+            far_size: 0,
+            passed: None,
             through: 0,
-            rule: None,
+            measured: None,
         }
     }
 
-    /// Makes a concurrency that grows from `start` to `most` as long as that pays. `best` is the
-    /// best duration of a morsel, in nanoseconds, if known; if not, it begins with few, until it is
-    /// known how far the data is.
+    /// Makes a concurrency that begins with `start` and follows measurements, up to `most`. `best`
+    /// is the duration of a morsel that meets no queue, in nanoseconds, if known; if not, it begins
+    /// with few, until it is known how far the data is.
     pub(crate) fn following(start: usize, most: usize, best: Option<f64>) -> Self {
-        // A concurrency found in an earlier epoch is large enough already.
-        let phase = if best.is_some() {
-            GrowthPhase::Holding(HOLD)
-        } else {
-            GrowthPhase::Growing
-        };
-        let far_size = Some(start.min(most)).filter(|&start| best.is_none() && start > PROBE);
-        let best = best.unwrap_or(f64::INFINITY);
-        let rule = GrowthRule {
-            best,
-            phase,
-            round: MorselRound::default(),
+        let is_probing = best.is_none() && start.min(most) > PROBE;
+        let measured = Measured {
+            best: best.unwrap_or(f64::INFINITY),
+            rates: VecDeque::with_capacity(ROUNDS),
+            round: Round::default(),
+            whole: None,
+            left: best.map_or(1, |_| EARLY),
             hold: HOLD,
         };
         Concurrency {
-            rule: Some(rule),
-            far_size,
-            ..Concurrency::growing(far_size.map_or(start, |_| PROBE), most)
+            measured: Some(measured),
+            far_size: start,
+            passed: is_probing.then_some(0),
+            ..Concurrency::growing(if is_probing { PROBE } else { start }, most)
         }
     }
 
@@ -143,53 +158,52 @@ impl Concurrency {
         self.size
     }
 
-    /// Returns true if it is not known yet how far the data is.
-    pub(crate) fn is_probing(&self) -> bool {
-        self.far_size.is_some()
+    /// Returns the time, from the begin of the first morsels, at which [`open`](Self::open) is due
+    /// unless one has completed.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        DEADLINES.get(self.passed?).copied()
     }
 
-    /// Records that the data is not near: no morsel has completed within [`NEAR`].
-    pub(crate) fn open(&mut self) {
-        if let Some(size) = self.far_size.take() {
-            self.size = self.size.max(size);
+    /// Records that no morsel has completed by the deadline, after this many polls of all in flight.
+    pub(crate) fn open(&mut self, polls: u64) {
+        let Some(passed) = &mut self.passed else {
+            return;
+        };
+        if polls > ARRIVING * self.size as u64 {
+            self.passed = None;
+            return;
         }
+        self.size = (self.far_size << *passed).min(self.most);
+        *passed += 1;
     }
 
-    /// Returns the concurrency that has paid: the size, without a trial that is not yet decided.
+    /// Returns the number found so far, which is not that of a trial.
     pub(crate) fn proven(&self) -> usize {
-        match self.rule.as_ref().map(|rule| rule.phase) {
-            Some(GrowthPhase::Trying { from, .. } | GrowthPhase::Judging { from, .. }) => from,
-            _ => self.size,
-        }
+        let whole = self.measured.as_ref().and_then(|measured| measured.whole);
+        whole.unwrap_or(self.size)
     }
 
-    /// Returns the best duration of a morsel so far, in nanoseconds, if it is tracked and known.
+    /// Returns the duration of a morsel that meets no queue, in nanoseconds, if it is measured and
+    /// known.
     pub(crate) fn best(&self) -> Option<f64> {
-        self.rule
+        self.measured
             .as_ref()
-            .map(|rule| rule.best)
+            .map(|measured| measured.best)
             .filter(|best| best.is_finite())
     }
 
     /// Records the end of a morsel at the time `now` after a duration of `took`, both in
-    /// nanoseconds. `wanted` is true if the consumer waited for the morsel.
-    pub(crate) fn through(&mut self, took: f64, now: u64, wanted: bool) {
-        if took > NEAR.as_nanos() as f64 {
-            self.open();
+    /// nanoseconds, as one of `complete` that have ended so far: those that wait for an earlier one
+    /// too. `wanted` is true if the consumer waited for the morsel.
+    pub(crate) fn through(&mut self, took: f64, complete: usize, now: u64, wanted: bool) {
+        self.passed = None;
+        if let Some(measured) = &mut self.measured {
+            self.size = measured
+                .learn(self.size, took, complete, now, wanted)
+                .min(self.most);
+            return;
         }
-        self.far_size = None;
-        let may_grow = match &mut self.rule {
-            None => true,
-            Some(rule) => {
-                rule.learn(&mut self.size, self.most, took, now);
-                match rule.phase {
-                    GrowthPhase::Growing => true,
-                    GrowthPhase::Trying { until, .. } => self.size < until,
-                    GrowthPhase::Holding(_) | GrowthPhase::Judging { .. } => self.size < ALWAYS,
-                }
-            }
-        };
-        if !may_grow || !wanted || self.size >= self.most {
+        if !wanted || self.size >= self.most {
             return;
         }
         self.through += 1;
@@ -200,70 +214,96 @@ impl Concurrency {
     }
 }
 
-impl GrowthRule {
-    fn learn(&mut self, size: &mut usize, most: usize, took: f64, now: u64) {
-        let begun = *self.round.begun.get_or_insert(now);
-        self.round.pieces += 1;
-        self.round.took += took.min(OUTLIER * self.best);
-        if self.round.pieces < (*size).max(4) {
-            return;
+impl Measured {
+    /// Learns from a morsel, and returns the number to have in flight, which is `size` now.
+    fn learn(&mut self, size: usize, took: f64, complete: usize, now: u64, wanted: bool) -> usize {
+        let round = &mut self.round;
+        let (begun, before) = *round.begun.get_or_insert((now, complete));
+        if round.of == 0 {
+            round.of = size.max(LEAST_MORSELS);
         }
-        let round = std::mem::replace(
-            &mut self.round,
-            MorselRound {
-                begun: Some(now),
-                ..MorselRound::default()
-            },
-        );
-        let mean = round.took / round.pieces as f64;
-        let rate = round.pieces as f64 / (now - begun).max(1) as f64;
-        self.best = self.best.min(mean);
-        let larger = (*size + (*size / 4).max(1)).min(most);
-        let crowded = mean > CROWDED * self.best;
-        self.phase = match self.phase {
-            GrowthPhase::Growing if !crowded => GrowthPhase::Growing,
-            GrowthPhase::Growing => GrowthPhase::Holding(self.hold),
-            GrowthPhase::Holding(_) if !crowded => {
-                self.hold = HOLD;
-                GrowthPhase::Growing
-            }
-            GrowthPhase::Holding(0) => GrowthPhase::Trying {
-                from: *size,
-                until: larger,
-                rate,
-            },
-            GrowthPhase::Holding(rounds) => GrowthPhase::Holding(rounds - 1),
-            GrowthPhase::Trying { from, until, rate } if *size >= until => GrowthPhase::Judging {
-                from,
-                rate,
-                settled: false,
-            },
-            // The consumer did not wait, so the trial is pointless.
-            GrowthPhase::Trying { from, .. } if *size == from => GrowthPhase::Holding(self.hold),
-            trying @ GrowthPhase::Trying { .. } => trying,
-            GrowthPhase::Judging {
-                from,
-                rate,
-                settled: false,
-            } => GrowthPhase::Judging {
-                from,
-                rate,
-                settled: true,
-            },
-            GrowthPhase::Judging { rate: before, .. } if rate > 1.1 * before => {
-                self.hold = HOLD;
-                GrowthPhase::Trying {
-                    from: *size,
-                    until: larger,
-                    rate,
-                }
-            }
-            GrowthPhase::Judging { from, .. } => {
-                *size = from;
-                self.hold = (self.hold * 2).min(MOST_HOLD);
-                GrowthPhase::Holding(self.hold)
-            }
+        round.morsels += 1;
+        round.took += took.min(OUTLIER * self.best);
+        round.wanted |= wanted;
+        let (spent, mean) = (now - begun, round.took / round.morsels as f64);
+        let is_long = spent.max(mean as u64) >= LEAST_ROUND || round.settles;
+        if round.morsels < round.of || !is_long {
+            return size;
+        }
+        let next = Round {
+            begun: Some((now, complete)),
+            ..Round::default()
         };
+        let round = std::mem::replace(round, next);
+        if round.settles {
+            return size;
+        }
+        let rate = (complete - before) as f64 / spent.max(LEAST_ROUND) as f64;
+        if let Some(whole) = self.whole.take() {
+            return self.judge(whole, mean, rate);
+        }
+        // One low mean among many may be an accident.
+        self.best = match mean < self.best {
+            true if self.rates.len() < ROUNDS || mean < self.best / 2.0 => mean,
+            true => self.best - (self.best - mean) / 4.0,
+            false => self.best,
+        };
+        if !round.wanted {
+            return size;
+        }
+        if self.rates.len() == ROUNDS {
+            self.rates.pop_front();
+        }
+        self.rates.push_back(rate);
+        // A trial over a short link costs little, and what is known of it may be wrong at first.
+        let is_early = self.left == 1 && mean < SHORT && size > 2 * PROBE;
+        if is_early || mean > CROWDED * self.best {
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 {
+                self.whole = Some(size);
+                self.round.of = size;
+                self.round.settles = true;
+                return (size / PART).max(1);
+            }
+        }
+        (self.enough().min(MOST_GROWTH * round.of as f64) as usize).max(size)
+    }
+
+    /// Learns from the trial of a part of `whole`, and returns the number to have in flight.
+    fn judge(&mut self, whole: usize, mean: f64, rate: f64) -> usize {
+        self.best = mean;
+        // A part that has only its part of the throughput meets no queue, and nor does the whole.
+        let enough = match rate * PART as f64 > FILLED * self.rate() {
+            true => self.enough().min(whole as f64),
+            false => GAIN * whole as f64 + SPARE,
+        };
+        // Where the number changes much, the next may tell more.
+        let is_found = (0.75..=1.0).contains(&(enough / whole as f64));
+        self.hold = match is_found {
+            true => (self.hold * 2).clamp(HOLD, MOST_HOLD),
+            false => 1,
+        };
+        self.left = self.hold;
+        enough as usize
+    }
+
+    /// Returns the throughput of the bottleneck: the best but one, since a burst may be counted in
+    /// the round after its own.
+    fn rate(&self) -> f64 {
+        let (mut best, mut second) = (0.0, 0.0);
+        for &rate in &self.rates {
+            if rate > best {
+                (best, second) = (rate, best);
+            } else if rate > second {
+                second = rate;
+            }
+        }
+        if self.rates.len() < 3 { best } else { second }
+    }
+
+    /// Returns the number in flight that fills the bottleneck, with something to spare.
+    fn enough(&self) -> f64 {
+        GAIN * self.rate() * self.best + SPARE
     }
 }
 

@@ -9,6 +9,8 @@ use crate::run::timeline::SegmentTimeline;
 #[derive(Debug, Default)]
 pub(crate) struct SegmentGauge {
     pub busy_ns: AtomicU64,
+    /// Number of polls of its work that found nothing yet.
+    pub pending_polls: AtomicU64,
     pub items_in: AtomicU64,
     pub morsels: AtomicU64,
     pub timeline: SegmentTimeline,

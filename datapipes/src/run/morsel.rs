@@ -350,6 +350,7 @@ impl MorselJob {
                 }
                 match polled {
                     Ok(Poll::Pending) => {
+                        gauge.pending_polls.fetch_add(1, Relaxed);
                         credit.poll_pending(max);
                         outlet.flush();
                         Poll::Pending

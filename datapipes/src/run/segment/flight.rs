@@ -34,8 +34,7 @@ pub(crate) struct Learned {
 
 /// Morsels in flight, in the order of the input.
 ///
-/// Their number starts with what the first output needs and grows: five are begun for every four
-/// that completed, and for I/O only as long as that pays. A complete morsel that waits for an
+/// Their number is that of [`Concurrency`]. A complete morsel that waits for an
 /// earlier one does not count, up to a bound, so that one slow connection does not idle the others.
 pub(super) struct Flight {
     pub morsels: VecDeque<Morsel>,
@@ -121,8 +120,8 @@ impl Flight {
         self.morsels.push_back(morsel);
     }
 
-    /// Removes a complete morsel, and learns from it.
-    pub(super) fn remove(&mut self, place: usize, learned: &Learned) -> Morsel {
+    /// Removes a complete morsel, and learns from it. `through` of those in flight are complete.
+    pub(super) fn remove(&mut self, place: usize, through: usize, learned: &Learned) -> Morsel {
         let morsel = self.morsels.remove(place).expect("a place in flight");
         self.items -= morsel.items;
         self.complete += 1;
@@ -131,7 +130,8 @@ impl Flight {
             // Output that was waited for often comes with the rest of its round trip.
             let waited = self.complete - self.wanted_at <= self.concurrency.size();
             let took = morsel.cost() * morsel.items as f64;
-            self.concurrency.through(took, now, waited);
+            self.concurrency
+                .through(took, self.complete + through, now, waited);
         }
         if self.work == Work::Io {
             let proven = self.concurrency.proven();

@@ -1,6 +1,7 @@
 //! A segment's chain on workers: begins morsels as far as there is room, and takes their output.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -13,7 +14,6 @@ use crate::budget::Credit;
 use crate::graph::{AnyChunk, AnyItems};
 use crate::items::{self, Demand};
 use crate::run;
-use crate::run::concurrency::NEAR;
 use crate::run::morsel::{Morsel, MorselShared};
 use crate::settings::Order;
 use crate::sync::lock;
@@ -37,8 +37,11 @@ pub(super) struct Spawning {
     taken: usize,
     /// Time of the last search for morsels to begin, after output was taken.
     filled: Option<Instant>,
-    /// Time when the first requests were in flight, while it is not known how far the data is.
-    probing: Option<Instant>,
+    /// Time when the first requests were in flight, while it is not known how far the data is, and
+    /// number of polls in vain before it.
+    probing: Option<(Instant, u64)>,
+    /// Deadline of the first requests that the reader is woken for, by a thread that lives as long.
+    alarm: Option<(Duration, Sender<()>)>,
     idle_since: Option<(Instant, Idle)>,
 }
 
@@ -73,6 +76,7 @@ impl Spawning {
             taken: 0,
             filled: None,
             probing: None,
+            alarm: None,
             idle_since: None,
         }
     }
@@ -189,29 +193,38 @@ impl Spawning {
         Idle::Full
     }
 
-    /// Begins the rest of the first requests where the data turns out not to be near: has the
-    /// reader woken when the first ones have had the time to come back.
+    /// Begins more of the first requests where the data turns out not to be near: has the reader
+    /// woken when the first ones have had the time to come back.
     fn probe(&mut self) {
         let concurrency = &mut self.flight.concurrency;
         let is_full = self.flight.morsels.len() >= concurrency.size();
-        if self.flight.work != Work::Io || !concurrency.is_probing() || !is_full {
+        let Some(deadline) = concurrency.deadline() else {
+            self.alarm = None;
+            return;
+        };
+        if !is_full {
             return;
         }
-        let is_over = match self.probing {
-            Some(since) => since.elapsed() >= NEAR,
-            None => {
-                self.probing = Some(Instant::now());
+        let polls = self.shared.gauge.pending_polls.load(Relaxed);
+        let (since, before) = *self.probing.get_or_insert_with(|| (Instant::now(), polls));
+        let is_over = match deadline.checked_sub(since.elapsed()) {
+            None => true,
+            Some(_) if self.alarm.as_ref().is_some_and(|alarm| alarm.0 == deadline) => false,
+            Some(left) => {
+                let (keep, gone) = channel();
+                self.alarm = Some((deadline, keep));
                 let bell = self.shared.bell.clone();
-                // A thread, since a user's runtime may have no timers.
+                // A thread, since a user's runtime may have no timers. It ends when it is not needed.
                 let wake = move || {
-                    std::thread::sleep(NEAR);
-                    bell.wake();
+                    if gone.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                        bell.wake();
+                    }
                 };
                 run::spawn_thread("datapipes-probe".to_owned(), wake).is_err()
             }
         };
         if is_over {
-            concurrency.open();
+            concurrency.open(polls - before);
         }
     }
 
@@ -367,10 +380,9 @@ impl Spawning {
 
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
     fn finish(&mut self, place: usize) -> Option<AnyChunk> {
-        let (morsel, shared) = (
-            self.flight.remove(place, &self.settings.learned),
-            &self.shared,
-        );
+        let shared = &self.shared;
+        let through = shared.bell.through();
+        let morsel = self.flight.remove(place, through, &self.settings.learned);
         if let (0, Some(first)) = (place, self.flight.morsels.front()) {
             shared.awaited.lead(first.id);
             // The next morsel may have more of the bytes now.
