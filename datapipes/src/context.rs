@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use futures::channel::oneshot;
 
@@ -44,6 +45,7 @@ pub(crate) struct RunInfo {
     pub max_inflated: Option<u64>,
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
+    pub poll_log: Option<Arc<dyn PollLog>>,
     pub shared: Arc<SharedByNode>,
     /// Bytes that may be lost where items are made together; no limit if `None`.
     pub stake: Option<usize>,
@@ -69,6 +71,15 @@ impl SharedByNode {
 /// Runs blocking work where it disturbs nobody; implemented by the executor.
 pub(crate) trait Offload: Send + Sync {
     fn offload(&self, work: Box<dyn FnOnce() + Send>);
+}
+
+/// Records calls of nodes while somebody writes them down; implemented by the executor.
+pub(crate) trait PollLog: Send + Sync {
+    /// Returns true if calls are recorded now.
+    fn is_on(&self) -> bool;
+
+    /// Records a call of a node that began at `begun`, ends now, and made this many items.
+    fn polled(&self, node: &Arc<str>, begun: Instant, items: usize, first: Option<Origin>);
 }
 
 /// Counters of the edge downstream of a node.
@@ -381,6 +392,12 @@ impl Context {
 
     pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
+    }
+
+    /// Returns what calls of nodes are recorded in, if they are.
+    pub(crate) fn poll_log(&self) -> Option<&dyn PollLog> {
+        let log = self.0.run.poll_log.as_deref();
+        log.filter(|log| log.is_on())
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// The libraries of a name that were built beside this test, the newest first.
-fn built(name: &str) -> Vec<PathBuf> {
+/// Libraries of a name that were built beside this test, the newest first, with their times.
+fn built(name: &str) -> Vec<(SystemTime, PathBuf)> {
     let folder = std::env::current_exe()
         .unwrap()
         .parent()
@@ -35,7 +35,7 @@ fn built(name: &str) -> Vec<PathBuf> {
         .filter_map(of)
         .collect();
     found.sort_by(|a, b| b.cmp(a));
-    found.into_iter().map(|(_, path)| path).collect()
+    found
 }
 
 /// Compiles a file against these libraries. Returns true if it compiles, and the compiler's
@@ -99,14 +99,18 @@ fn what_does_not_compile_says_how_to_go_on() {
             "|loader: DataLoader<u64>| for item in loader.epoch(0) { let _ = item; }",
         ),
     ];
-    // Others may lie there: of other features, and older ones.
-    let pairs = built("datapipes").into_iter().flat_map(|core| {
-        built("datapipes_io")
-            .into_iter()
-            .map(move |io| [core.clone(), io])
+    // Others may lie there: of other features, and older ones. A library goes with one of the cores
+    // that were built last before it.
+    let (cores, ios) = (built("datapipes"), built("datapipes_io"));
+    let cores = &cores;
+    let pairs = (0..4).flat_map(|back| {
+        ios.iter().filter_map(move |(built, io)| {
+            let (_, core) = cores.iter().filter(|core| core.0 <= *built).nth(back)?;
+            Some([core.clone(), io.clone()])
+        })
     });
     let mut first = None;
-    let libraries = pairs.take(60).find(|libraries| {
+    let libraries = pairs.take(200).find(|libraries| {
         let (compiles, said) = compiled(&code(&fine), libraries);
         first.get_or_insert(said);
         compiles

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use datapipes::loader::TraceLevel;
 use datapipes::{DataLoader, Error, ErrorKind, Graph};
 use serde_json::Value;
 
@@ -65,8 +66,13 @@ fn read(path: &Path) -> Trace {
                 items: event["args"]["items"].as_u64().unwrap_or(0),
             }),
             "C" => {
-                let morsels = event["args"]["morsels"].as_u64().unwrap();
-                trace.curves.entry(name).or_default().push(morsels);
+                let values = event["args"].as_object().unwrap();
+                let value = values.get("morsels").unwrap_or_else(|| &values["bytes"]);
+                trace
+                    .curves
+                    .entry(name)
+                    .or_default()
+                    .push(value.as_u64().unwrap());
             }
             phase @ ("s" | "f") => {
                 let arrow = trace.arrows.entry(number("id")).or_default();
@@ -86,10 +92,10 @@ impl Trace {
             .collect()
     }
 
-    /// Checks what holds for every trace: slices of one track do not overlap, each track has a
-    /// name, and an arrow leads from a slice to a later one. Returns the names of the slices that
+    /// Checks what holds for every trace: slices of one track do not overlap, or one is inside the
+    /// other where calls of nodes are recorded; each track has a name, and an arrow leads from a slice to a later one. Returns the names of the slices that
     /// arrows begin and end in, with their number.
-    fn check(&self) -> BTreeMap<(String, String), usize> {
+    fn check_at(&self, level: TraceLevel) -> BTreeMap<(String, String), usize> {
         let mut tracks: BTreeMap<_, Vec<&Slice>> = BTreeMap::new();
         for slice in &self.slices {
             assert!(slice.end >= slice.at, "{slice:?}");
@@ -97,10 +103,16 @@ impl Trace {
         }
         for (track, slices) in &mut tracks {
             assert!(self.names.contains_key(track), "{slices:?}");
-            slices.sort_by(|a, b| a.at.total_cmp(&b.at));
+            slices.sort_by(|a, b| a.at.total_cmp(&b.at).then(b.end.total_cmp(&a.end)));
             // Times have three decimals, so that sums may be off by the last.
-            for pair in slices.windows(2) {
-                assert!(pair[0].end <= pair[1].at + 0.002, "{pair:?}");
+            let mut around: Vec<&Slice> = Vec::new();
+            for slice in slices {
+                around.retain(|outer| outer.end > slice.at + 0.002);
+                if let Some(outer) = around.last() {
+                    let is_inside = level == TraceLevel::Item && slice.end <= outer.end + 0.002;
+                    assert!(is_inside, "{slice:?} overlaps {outer:?}");
+                }
+                around.push(slice);
             }
         }
         let mut between = BTreeMap::new();
@@ -121,6 +133,10 @@ impl Trace {
                 .or_default() += 1;
         }
         between
+    }
+
+    fn check(&self) -> BTreeMap<(String, String), usize> {
+        self.check_at(TraceLevel::Morsel)
     }
 }
 
@@ -179,6 +195,45 @@ fn a_trace_shows_requests_work_and_waits_with_arrows_between_them() {
         arrows("decode", "use").is_some_and(|arrows| arrows >= 18),
         "{between:?}"
     );
+}
+
+#[test]
+fn a_level_has_what_the_ones_before_it_have_and_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json");
+    for workers in [0, 2] {
+        let builder = DataLoader::builder(graph()).workers(workers);
+        let loader = builder.build().unwrap();
+        let plain: Vec<Vec<u64>> = loader.epoch(1).blocking().map(Result::unwrap).collect();
+        for level in [TraceLevel::Batch, TraceLevel::Morsel, TraceLevel::Item] {
+            let trace = loader.trace_at(level, &path).unwrap();
+            let mut traced = Vec::new();
+            for batch in loader.epoch(1).blocking() {
+                traced.push(batch.unwrap());
+            }
+            assert_eq!(traced, plain, "a trace changes no order");
+            trace.finish().unwrap();
+            let trace = read(&path);
+            trace.check_at(level);
+            assert_eq!(trace.of("use").len(), 10, "{level:?}");
+            let has_morsels = level >= TraceLevel::Morsel && workers > 0;
+            assert_eq!(
+                trace.curves.contains_key("segment A in flight"),
+                has_morsels
+            );
+            if workers > 0 {
+                assert!(trace.curves.contains_key("segment A bytes"), "{level:?}");
+            }
+            for (node, items) in [("range", 40), ("shuffle", 40), ("batch", 10)] {
+                let made: u64 = trace.of(node).iter().map(|slice| slice.items).sum();
+                let recorded = match level {
+                    TraceLevel::Item => items,
+                    _ => 0,
+                };
+                assert_eq!(made, recorded, "{node}, {level:?}, {workers} workers");
+            }
+        }
+    }
 }
 
 fn part(input: Graph<u64>, _: &()) -> Graph<u64> {

@@ -36,7 +36,7 @@ pub(crate) struct Instrumented<T> {
     most: Option<usize>,
 }
 
-impl<T> Instrumented<T> {
+impl<T: Send + 'static> Instrumented<T> {
     pub(crate) fn new(
         input: Items<T>,
         context: Context,
@@ -56,6 +56,16 @@ impl<T> Instrumented<T> {
             dead: false,
             weigh,
             most,
+        }
+    }
+
+    /// Records a call that made items, or an error.
+    #[cold]
+    fn log(&self, begun: Instant, polled: &std::thread::Result<Poll<Option<Chunk<T>>>>) {
+        if let (Some(log), Ok(Poll::Ready(Some(chunk)))) = (self.context.poll_log(), polled) {
+            let first = chunk.iter().find_map(Result::ok);
+            let origin = first.map(|(origin, _)| origin);
+            log.polled(self.context.node(), begun, chunk.len(), origin);
         }
     }
 
@@ -93,7 +103,8 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
         self.polls += 1;
         // A node inside a timed poll is timed as well, to be subtracted from the node around it.
         let around = INSIDE.get();
-        let begun = (weight > 0 || around.is_some()).then(|| {
+        let is_logged = self.context.poll_log().is_some();
+        let begun = (weight > 0 || around.is_some() || is_logged).then(|| {
             INSIDE.set(Some(0));
             Instant::now()
         });
@@ -103,6 +114,9 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
         if let Some(begun) = begun {
             let ns = begun.elapsed().as_nanos() as u64;
             let inside = INSIDE.replace(around.map(|around| around + ns));
+            if is_logged {
+                self.log(begun, &polled);
+            }
             if weight > 0 {
                 self.last_ns = ns;
                 counters.busy_ns.fetch_add(ns * weight, Ordering::Relaxed);

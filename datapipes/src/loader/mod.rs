@@ -35,6 +35,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use crate::run::TraceLevel;
 pub use crate::run::{SkipStats, Skipped};
 pub use crate::settings::Order;
 pub use agreed::Agreed;

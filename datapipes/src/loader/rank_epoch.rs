@@ -18,7 +18,7 @@ use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::Demand;
 use crate::run::{
-    ConsumerEvents, Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, Share,
+    ConsumerEvents, Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, Share, TraceLevel,
 };
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
@@ -352,7 +352,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             if let Some(since) = waited {
                 run.waits.record((ended - since).as_nanos() as u64, 1);
             }
-            let timeline = run.engine.timeline.get();
+            let timeline = run.engine.timeline.get(TraceLevel::Batch);
             self.traced = timeline.is_some();
             if let Some(timeline) = timeline {
                 let (rank, asked) = (self.share.rank.index, since.unwrap_or(begun));
@@ -434,7 +434,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     /// Records on the timeline that the consumer has an item.
     #[cold]
     fn show_delivered(&mut self, item: &Item<T>) {
-        if let Some(timeline) = self.engine.timeline.get() {
+        if let Some(timeline) = self.engine.timeline.get(TraceLevel::Batch) {
             let rank = self.share.rank.index;
             self.events.delivered(&timeline, rank, item.origin());
         }

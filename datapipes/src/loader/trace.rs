@@ -6,15 +6,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::DataLoader;
 use super::json::quote;
-use crate::run::{Event, Timeline, TimelineSlot, Track, spawn_thread};
+use super::latest::Latest;
+use super::{DataLoader, Stats};
+use crate::run::{Event, Timeline, TimelineSlot, TraceLevel, Track, spawn_thread};
 use crate::{Error, ErrorKind, Result};
 
-/// Longest time that an event waits before it is handed to the file.
-const FLUSH: Duration = Duration::from_millis(200);
+/// Longest time that an event waits before it is handed to the file, and time between two points of
+/// a sampled curve.
+const FLUSH: Duration = Duration::from_millis(25);
 /// Bytes of events after which no more are written, before compression.
 const LARGEST: u64 = 2 << 30;
 
@@ -25,11 +27,13 @@ impl<T> DataLoader<T> {
     /// - a row for each thread, with each turn at a morsel; for each child process, with its morsels;
     ///   for each request in flight, from its start to its end; for the consumer of each rank, which
     ///   *waits* for an item and then *uses* it;
-    /// - curves with the number of morsels of each segment in flight, and how many may be;
+    /// - curves with the number of morsels of each segment in flight, and how many may be; with the
+    ///   bytes of each segment and queue, sampled every 25 ms from the latest epoch;
     /// - arrows by origin: from the read of a file to the work on its items, and from there to the
     ///   batch that holds them (eight to a slice at most, from the last 65,536 items worked on).
     ///
-    /// Segments that run inline are part of their reader's time. The file is compressed with gzip if
+    /// Segments that run inline are part of their reader's time, unless the calls of nodes are
+    /// written as well: see [`trace_at`](Self::trace_at), also for less detail. The file is compressed with gzip if
     /// its name ends in `.gz` (feature `gzip`). A thread writes it while the epochs run. At most
     /// 65,536 events wait for that thread, and as many are being written, some tens of MiB; events
     /// beyond that, or beyond 2 GiB of text, are counted and left out, so that neither a slow nor a
@@ -56,6 +60,30 @@ impl<T> DataLoader<T> {
     /// # Ok::<(), datapipes::BoxError>(())
     /// ```
     pub fn trace(&self, path: impl AsRef<Path>) -> Result<TraceWriter> {
+        self.trace_at(TraceLevel::default(), path)
+    }
+
+    /// Writes what the loader does from now on, as [`trace`](Self::trace) does, with more or less
+    /// detail.
+    ///
+    /// # Errors
+    /// As [`trace`](Self::trace).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::loader::TraceLevel;
+    /// # use datapipes::{DataLoader, Graph};
+    /// # let path = std::env::temp_dir().join(format!("datapipes-items-{}.json", std::process::id()));
+    /// let loader = DataLoader::builder(Graph::range(0..1000).batch(10)).build()?;
+    /// let trace = loader.trace_at(TraceLevel::Item, &path)?;
+    /// loader.epoch(0).blocking().for_each(drop);
+    /// trace.finish()?;
+    /// // The calls of each node that made items.
+    /// assert!(std::fs::read_to_string(&path)?.contains(r#""name":"range""#));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    pub fn trace_at(&self, level: TraceLevel, path: impl AsRef<Path>) -> Result<TraceWriter> {
         let path = path.as_ref();
         let about = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
         let cannot = |error: io::Error| {
@@ -72,15 +100,16 @@ impl<T> DataLoader<T> {
             return Err(about(Error::new(ErrorKind::Config, message)));
         }
         let slot = &self.engine.timeline;
-        let Some(timeline) = slot.begin() else {
+        let Some(timeline) = slot.begin(level) else {
             let message = "a trace of this loader is being written already";
             return Err(about(Error::new(ErrorKind::Config, message)));
         };
         let started = File::create(path).and_then(|file| {
             let (sender, receiver) = std::sync::mpsc::channel();
             let (timeline, to) = (timeline.clone(), Output::new(file, zip));
+            let latest = self.latest.clone();
             spawn_thread("datapipes-trace".to_owned(), move || {
-                let _ = sender.send(write(&timeline, to));
+                let _ = sender.send(write(&timeline, &latest, to));
             })
             .map(|thread| (thread, receiver))
         });
@@ -227,9 +256,10 @@ impl Output {
 
 /// Writes the events of a timeline as they come, until it ends. After an error, events are thrown
 /// away.
-fn write(timeline: &Timeline, mut to: Output) -> io::Result<TraceSummary> {
+fn write(timeline: &Timeline, latest: &Latest, mut to: Output) -> io::Result<TraceSummary> {
     let mut written = TraceSummary::default();
     let (mut bytes, mut failed, mut text) = (0, None, String::from("[\n"));
+    let mut sampled = Instant::now();
     event(&mut text, "M", "process_name", 1, 0, None);
     args(&mut text, |args| args.text("name", "datapipes"));
     while let Some(events) = timeline.take(FLUSH) {
@@ -240,6 +270,10 @@ fn write(timeline: &Timeline, mut to: Output) -> io::Result<TraceSummary> {
             }
             show(&event, &mut text);
             written.events += 1;
+        }
+        if failed.is_none() && bytes <= LARGEST && sampled.elapsed() >= FLUSH {
+            sampled = Instant::now();
+            written.events += curves(latest, timeline.at(sampled), &mut text);
         }
         if failed.is_none() && !text.is_empty() {
             bytes += text.len() as u64;
@@ -255,6 +289,7 @@ fn write(timeline: &Timeline, mut to: Output) -> io::Result<TraceSummary> {
     if let Some(error) = failed {
         return Err(error);
     }
+    written.events += curves(latest, timeline.at(Instant::now()), &mut text);
     // The format allows a comma after the last event only in a file that is not finished.
     event(&mut text, "M", "process_sort_index", 1, 0, None);
     let lost = written.lost + timeline.lost();
@@ -267,6 +302,32 @@ fn write(timeline: &Timeline, mut to: Output) -> io::Result<TraceSummary> {
     to.write(text.as_bytes())?;
     to.close()?;
     Ok(written)
+}
+
+/// Appends a point of each curve of the latest epoch. Returns the number of points.
+fn curves(latest: &Latest, at: u64, to: &mut String) -> u64 {
+    let Some(stats) = latest.runs().and_then(|runs| Stats::of_all(&runs)) else {
+        return 0;
+    };
+    let segments = stats.segments.iter().map(|segment| {
+        let name = format!("segment {} bytes", segment.letter);
+        (name, segment.memory)
+    });
+    let nodes = stats.nodes.iter().filter_map(|node| {
+        let queue = node.queue.as_ref()?;
+        Some((format!("queue after {} bytes", node.name), queue.memory))
+    });
+    let last = stats.queue.iter().map(|queue| {
+        let name = "queue before the consumer bytes".to_owned();
+        (name, queue.memory)
+    });
+    let mut points = 0;
+    for (name, memory) in segments.chain(nodes).chain(last) {
+        event(to, "C", &name, 1, 0, Some(at));
+        args(to, |args| args.number("bytes", memory.bytes));
+        points += 1;
+    }
+    points
 }
 
 /// Rows of segments are those of a process of their own in the picture, from this number on.

@@ -19,10 +19,10 @@
 //!   becomes smaller.
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
-//! would be taken for the time of the link. If none completes by the first of the [`DEADLINES`], the
-//! data is not near, and the rest follows at once: a distant server costs that time, and no round
-//! trip. At each later one the number doubles, so that it is larger the longer the round trip is. A
-//! morsel that has been polled several times by then is no distant one, but a long one.
+//! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
+//! and the rest follows at once: a distant server costs that time, and no round trip. After four
+//! times as long the number doubles, and again, so that it is larger the longer the round trip is.
+//! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
 //!
 //! The code reads no clock; the caller passes the time. The limit of one store, over all its
 //! readers, is `Limit` of `datapipes-io`.
@@ -32,12 +32,11 @@ use std::time::Duration;
 
 /// Greatest number in flight at the start, until the distance is known.
 pub(crate) const PROBE: usize = 8;
-/// Times at which more morsels begin if none has completed yet.
-const DEADLINES: [Duration; 3] = [
-    Duration::from_millis(8),
-    Duration::from_millis(32),
-    Duration::from_millis(128),
-];
+/// Duration of a morsel below which the data is near.
+const NEAR: Duration = Duration::from_millis(8);
+/// Time after which morsels begin even if answers are on the way, and the last time at which more
+/// begin before one has completed.
+const LAST: Duration = Duration::from_millis(128);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.
 const ARRIVING: u64 = 4;
@@ -62,6 +61,8 @@ const SHORT: f64 = 32e6;
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
 const PART: usize = 3;
+/// Least number that is tried.
+const LEAST_PART: usize = 16;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;
 /// Number of crowded rounds before the first such trial of an epoch that begins with what an earlier
@@ -78,8 +79,8 @@ pub(crate) struct Concurrency {
     most: usize,
     /// Size once the data is known not to be near.
     far_size: usize,
-    /// Number of deadlines that have passed; `None` once a morsel has completed.
-    passed: Option<usize>,
+    /// Time at which more begin; `None` once a morsel has completed.
+    due: Option<Duration>,
     /// Number of morsels completed since the last growth.
     through: usize,
     /// Measurements that the number follows, if it follows any.
@@ -93,8 +94,8 @@ struct Measured {
     /// Throughput of the last rounds, in morsels per nanosecond.
     rates: VecDeque<f64>,
     round: Round,
-    /// Number in flight before a part of it was tried, while it is.
-    whole: Option<usize>,
+    /// Number in flight before a part of it was tried, and that part, while it is.
+    tried: Option<(usize, usize)>,
     /// Number of crowded rounds until a part is tried, and the number after that.
     left: u32,
     hold: u32,
@@ -126,7 +127,7 @@ impl Concurrency {
             size: start.clamp(1, most.max(1)),
             most: most.max(1),
             far_size: 0,
-            passed: None,
+            due: None,
             through: 0,
             measured: None,
         }
@@ -141,14 +142,14 @@ impl Concurrency {
             best: best.unwrap_or(f64::INFINITY),
             rates: VecDeque::with_capacity(ROUNDS),
             round: Round::default(),
-            whole: None,
+            tried: None,
             left: best.map_or(1, |_| EARLY),
             hold: HOLD,
         };
         Concurrency {
             measured: Some(measured),
             far_size: start,
-            passed: is_probing.then_some(0),
+            due: is_probing.then_some(NEAR),
             ..Concurrency::growing(if is_probing { PROBE } else { start }, most)
         }
     }
@@ -161,26 +162,28 @@ impl Concurrency {
     /// Returns the time, from the begin of the first morsels, at which [`open`](Self::open) is due
     /// unless one has completed.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        DEADLINES.get(self.passed?).copied()
+        self.due
     }
 
-    /// Records that no morsel has completed by the deadline, after this many polls of all in flight.
+    /// Records that no morsel has completed by the deadline, and how often those in flight were
+    /// polled since the last one.
     pub(crate) fn open(&mut self, polls: u64) {
-        let Some(passed) = &mut self.passed else {
+        let Some(due) = self.due else {
             return;
         };
-        if polls > ARRIVING * self.size as u64 {
-            self.passed = None;
+        if due < LAST && polls > ARRIVING * self.size as u64 {
+            self.due = Some(due * 2);
             return;
         }
-        self.size = (self.far_size << *passed).min(self.most);
-        *passed += 1;
+        self.size = self.far_size.min(self.most);
+        self.far_size *= 2;
+        self.due = Some(due * 4).filter(|&due| due <= LAST);
     }
 
     /// Returns the number found so far, which is not that of a trial.
     pub(crate) fn proven(&self) -> usize {
-        let whole = self.measured.as_ref().and_then(|measured| measured.whole);
-        whole.unwrap_or(self.size)
+        let tried = self.measured.as_ref().and_then(|measured| measured.tried);
+        tried.map_or(self.size, |(whole, _)| whole)
     }
 
     /// Returns the duration of a morsel that meets no queue, in nanoseconds, if it is measured and
@@ -196,7 +199,7 @@ impl Concurrency {
     /// nanoseconds, as one of `complete` that have ended so far: those that wait for an earlier one
     /// too. `wanted` is true if the consumer waited for the morsel.
     pub(crate) fn through(&mut self, took: f64, complete: usize, now: u64, wanted: bool) {
-        self.passed = None;
+        self.due = None;
         if let Some(measured) = &mut self.measured {
             self.size = measured
                 .learn(self.size, took, complete, now, wanted)
@@ -239,8 +242,12 @@ impl Measured {
             return size;
         }
         let rate = (complete - before) as f64 / spent.max(LEAST_ROUND) as f64;
-        if let Some(whole) = self.whole.take() {
-            return self.judge(whole, mean, rate);
+        if let Some((whole, part)) = self.tried.take() {
+            return match round.wanted {
+                true => self.judge(whole, part, mean, rate),
+                // A consumer that does not wait hides the throughput.
+                false => whole,
+            };
         }
         // One low mean among many may be an accident.
         self.best = match mean < self.best {
@@ -256,24 +263,26 @@ impl Measured {
         }
         self.rates.push_back(rate);
         // A trial over a short link costs little, and what is known of it may be wrong at first.
-        let is_early = self.left == 1 && mean < SHORT && size > 2 * PROBE;
-        if is_early || mean > CROWDED * self.best {
-            self.left = self.left.saturating_sub(1);
+        let is_early = self.left == 1 && mean < SHORT;
+        let part = (size / PART).max(LEAST_PART);
+        if size > part && (is_early || mean > CROWDED * self.best) {
+            self.left -= 1;
             if self.left == 0 {
-                self.whole = Some(size);
+                self.left = self.hold;
+                self.tried = Some((size, part));
                 self.round.of = size;
                 self.round.settles = true;
-                return (size / PART).max(1);
+                return part;
             }
         }
         (self.enough().min(MOST_GROWTH * round.of as f64) as usize).max(size)
     }
 
     /// Learns from the trial of a part of `whole`, and returns the number to have in flight.
-    fn judge(&mut self, whole: usize, mean: f64, rate: f64) -> usize {
+    fn judge(&mut self, whole: usize, part: usize, mean: f64, rate: f64) -> usize {
         self.best = mean;
         // A part that has only its part of the throughput meets no queue, and nor does the whole.
-        let enough = match rate * PART as f64 > FILLED * self.rate() {
+        let enough = match rate * whole as f64 > FILLED * self.rate() * part as f64 {
             true => self.enough().min(whole as f64),
             false => GAIN * whole as f64 + SPARE,
         };

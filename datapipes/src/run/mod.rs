@@ -66,6 +66,7 @@ pub(crate) use observer_thread::ObserverThread;
 pub(crate) use pinned_thread::PinnedThread;
 pub(crate) use replay::{Carried, NodeResult, Replayer, Way, batch};
 pub(crate) use scope::{Scope, inside_itself};
+pub use timeline::TraceLevel;
 pub(crate) use timeline::{ConsumerEvents, Event, Timeline, TimelineSlot, Track};
 
 use std::future::Future;

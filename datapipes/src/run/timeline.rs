@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Origin;
+use crate::context::PollLog;
 use crate::sync::lock;
 
 /// Events that may wait for the writer, some 10 MiB.
@@ -20,42 +21,77 @@ const WORKED: usize = 1 << 16;
 /// Arrows to one slice.
 const ARROWS: usize = 8;
 
+/// Amount of detail in a [trace](crate::DataLoader::trace). Each level has what is in the ones
+/// before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TraceLevel {
+    /// The consumer's waits and uses, and the curves of queues and memory.
+    Batch,
+    /// Each turn of a worker at a morsel, each request and each morsel of a child process, with
+    /// arrows by origin.
+    #[default]
+    Morsel,
+    /// Each call of each node that made items, on the row of its thread, inside the calls of the
+    /// nodes that read it; also where nodes run inline. Nodes in child processes have none.
+    Item,
+}
+
 /// The timeline of a loader, if a trace is being written.
 #[derive(Debug, Default)]
 pub(crate) struct TimelineSlot {
-    on: AtomicBool,
+    /// Number of levels that are recorded.
+    levels: AtomicU8,
     current: Mutex<Option<Arc<Timeline>>>,
 }
 
 impl TimelineSlot {
-    /// Returns the timeline that events are recorded in, if there is one.
+    /// Returns the timeline that events of a level are recorded in, if there is one.
     #[inline]
-    pub(crate) fn get(&self) -> Option<Arc<Timeline>> {
-        match self.on.load(Relaxed) {
+    pub(crate) fn get(&self, level: TraceLevel) -> Option<Arc<Timeline>> {
+        match self.has(level) {
             true => lock(&self.current).clone(),
             false => None,
         }
     }
 
-    /// Begins a timeline; `None` if there is one already.
-    pub(crate) fn begin(&self) -> Option<Arc<Timeline>> {
+    #[inline]
+    fn has(&self, level: TraceLevel) -> bool {
+        self.levels.load(Relaxed) > level as u8
+    }
+
+    /// Begins a timeline of the events up to a level; `None` if there is one already.
+    pub(crate) fn begin(&self, level: TraceLevel) -> Option<Arc<Timeline>> {
         let mut current = lock(&self.current);
         if current.is_some() {
             return None;
         }
         let timeline = Arc::new(Timeline::new());
         *current = Some(timeline.clone());
-        self.on.store(true, Relaxed);
+        self.levels.store(level as u8 + 1, Relaxed);
         Some(timeline)
     }
 
     /// Ends the timeline. The writer gets the events that are left.
     pub(crate) fn end(&self) {
-        self.on.store(false, Relaxed);
+        self.levels.store(0, Relaxed);
         let ended = lock(&self.current).take();
         if let Some(timeline) = ended {
             lock(&timeline.waiting).ended = true;
             timeline.arrived.notify_all();
+        }
+    }
+}
+
+impl PollLog for TimelineSlot {
+    fn is_on(&self) -> bool {
+        self.has(TraceLevel::Item)
+    }
+
+    fn polled(&self, node: &Arc<str>, begun: Instant, items: usize, first: Option<Origin>) {
+        if let Some(timeline) = self.get(TraceLevel::Item) {
+            let about = (Some(items), first);
+            timeline.slice(timeline.thread(), node, begun, begun.elapsed(), about);
         }
     }
 }
@@ -351,7 +387,7 @@ impl SegmentTimeline {
         is_request: bool,
         origins: impl FnOnce() -> Vec<Origin>,
     ) -> Option<MorselEvents> {
-        let timeline = self.slot.get()?;
+        let timeline = self.slot.get(TraceLevel::Morsel)?;
         let place = is_request.then(|| timeline.place(self.segment));
         Some(MorselEvents {
             timeline,
@@ -487,15 +523,15 @@ mod tests {
     #[test]
     fn events_that_wait_are_bounded_and_names_are_not_lost() {
         let slot = TimelineSlot::default();
-        let timeline = slot.begin().unwrap();
-        assert!(slot.begin().is_none());
+        let timeline = slot.begin(TraceLevel::Item).unwrap();
+        assert!(slot.begin(TraceLevel::Item).is_none());
         for _ in 0..WAITING + 7 {
             timeline.in_flight(0, 1, 2);
         }
         timeline.name(Track::Consumer(3), || "consumer".into());
         assert_eq!(timeline.lost(), 7);
         slot.end();
-        assert!(slot.get().is_none());
+        assert!(slot.get(TraceLevel::Batch).is_none());
         // Who still has the timeline records nothing more.
         timeline.in_flight(0, 1, 2);
         let events = timeline.take(Duration::ZERO).unwrap();

@@ -207,6 +207,7 @@ impl LoadedPart {
             max_inflated: facts.run.max_inflated,
             cancelled: cancelled.clone(),
             offload: Some(Arc::new(Scope::new(Handle::current(), None))),
+            poll_log: None,
             shared: self.shared(facts.run.epoch),
             stake: Some(self.room),
             partial: false,

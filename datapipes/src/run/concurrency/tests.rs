@@ -291,8 +291,14 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
     (0..2).for_each(|_| window.open(0));
     assert!(window.size() == 1024 && window.deadline().is_none());
 
-    // Answers are on the way.
+    // Answers are on the way, and then they are not.
     let mut window = Concurrency::following(256, 2048, None);
     window.open(100);
-    assert!(window.size() == PROBE && window.deadline().is_none());
+    assert!(window.size() == PROBE && window.deadline() == Some(2 * NEAR));
+    window.open(0);
+    assert!(window.size() == 256 && window.deadline() == Some(8 * NEAR));
+    // They are on the way for too long.
+    let mut window = Concurrency::following(256, 2048, None);
+    (0..5).for_each(|_| window.open(100));
+    assert!(window.size() == 256 && window.deadline().is_none());
 }

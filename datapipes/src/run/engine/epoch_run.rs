@@ -23,7 +23,7 @@ use crate::run::device_prefetch::DevicePrefetchGauge;
 use crate::run::gauge::{QueueGauge, SegmentGauge};
 use crate::run::memory_watch::watch;
 use crate::run::scope::Scope;
-use crate::run::timeline::SegmentTimeline;
+use crate::run::timeline::{SegmentTimeline, TraceLevel};
 use crate::sync::lock;
 use crate::{Context, Error, Rank, Result, Uneven, Work};
 
@@ -94,7 +94,7 @@ impl EpochRun {
         resume: Option<&Resume>,
     ) -> Result<Arc<Self>> {
         let (scope, mut info) = engine.begin(epoch, share, may_use_callers)?;
-        if let Some(timeline) = engine.timeline.get() {
+        if let Some(timeline) = engine.timeline.get(TraceLevel::Batch) {
             timeline.new_epoch();
         }
         let queues = engine.plan.places.iter().enumerate();

@@ -133,6 +133,7 @@ impl Engine {
             max_inflated: self.settings.max_inflated,
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
+            poll_log: Some(self.timeline.clone()),
             shared: Arc::default(),
             stake: None,
             partial: false,

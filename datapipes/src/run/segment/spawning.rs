@@ -14,6 +14,7 @@ use crate::budget::Credit;
 use crate::graph::{AnyChunk, AnyItems};
 use crate::items::{self, Demand};
 use crate::run;
+use crate::run::TraceLevel;
 use crate::run::morsel::{Morsel, MorselShared};
 use crate::settings::Order;
 use crate::sync::lock;
@@ -38,7 +39,7 @@ pub(super) struct Spawning {
     /// Time of the last search for morsels to begin, after output was taken.
     filled: Option<Instant>,
     /// Time when the first requests were in flight, while it is not known how far the data is, and
-    /// number of polls in vain before it.
+    /// number of polls in vain before that, or before the last deadline.
     probing: Option<(Instant, u64)>,
     /// Deadline of the first requests that the reader is woken for, by a thread that lives as long.
     alarm: Option<(Duration, Sender<()>)>,
@@ -152,7 +153,7 @@ impl Spawning {
         gauge.occupancy_sum.fetch_add(in_flight as u64, Relaxed);
         gauge.occupancy_polls.fetch_add(1, Relaxed);
         gauge.concurrency.store(size as u64, Relaxed);
-        if let Some(timeline) = gauge.timeline.slot.get() {
+        if let Some(timeline) = gauge.timeline.slot.get(TraceLevel::Morsel) {
             timeline.in_flight(gauge.timeline.segment, in_flight, size);
         }
         if polled.is_ready() && in_flight >= size {
@@ -206,7 +207,7 @@ impl Spawning {
             return;
         }
         let polls = self.shared.gauge.pending_polls.load(Relaxed);
-        let (since, before) = *self.probing.get_or_insert_with(|| (Instant::now(), polls));
+        let (since, before) = self.probing.get_or_insert_with(|| (Instant::now(), polls));
         let is_over = match deadline.checked_sub(since.elapsed()) {
             None => true,
             Some(_) if self.alarm.as_ref().is_some_and(|alarm| alarm.0 == deadline) => false,
@@ -224,7 +225,7 @@ impl Spawning {
             }
         };
         if is_over {
-            concurrency.open(polls - before);
+            concurrency.open(polls - std::mem::replace(before, polls));
         }
     }
 
