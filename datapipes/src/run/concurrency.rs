@@ -61,8 +61,9 @@ const SHORT: f64 = 32e6;
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
 const PART: usize = 3;
-/// Least number that is tried.
-const LEAST_PART: usize = 16;
+/// Number that may always be in flight after the first round: so few do no harm, and work that comes
+/// in bursts has fewer on average than it needs at once.
+const ALWAYS: usize = 16;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;
 /// Number of crowded rounds before the first such trial of an epoch that begins with what an earlier
@@ -264,7 +265,7 @@ impl Measured {
         self.rates.push_back(rate);
         // A trial over a short link costs little, and what is known of it may be wrong at first.
         let is_early = self.left == 1 && mean < SHORT;
-        let part = (size / PART).max(LEAST_PART);
+        let part = (size / PART).max(ALWAYS);
         if size > part && (is_early || mean > CROWDED * self.best) {
             self.left -= 1;
             if self.left == 0 {
@@ -312,7 +313,7 @@ impl Measured {
 
     /// Returns the number in flight that fills the bottleneck, with something to spare.
     fn enough(&self) -> f64 {
-        GAIN * self.rate() * self.best + SPARE
+        (GAIN * self.rate() * self.best + SPARE).max(ALWAYS as f64)
     }
 }
 
