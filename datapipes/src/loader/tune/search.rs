@@ -9,9 +9,11 @@ const SAME: f64 = 0.02;
 /// Most runs of a point in one comparison.
 const ROUNDS: usize = 4;
 /// Noise of a run that is assumed before there are repeats.
-const NOISE: f64 = 0.05;
+const NOISE: f64 = 0.03;
 /// Most points that are compared all at once, instead of one axis after the other.
 const FEW: usize = 12;
+/// Least difference of the logarithms of two values on an axis that are compared.
+const STEP: f64 = 0.04;
 /// Most times that each axis is searched.
 const CYCLES: usize = 3;
 
@@ -128,16 +130,19 @@ impl<M: FnMut(Point) -> Result<Trial>> Search<M> {
         let (mut workers, mut prefetch) = (None, 0);
         for cycle in 0..CYCLES {
             let before = (workers, prefetch);
-            let tried = around(workers, space.workers.len());
-            let Some(found) = self.line(tried, |workers| point(workers, prefetch))? else {
+            let Some(found) =
+                self.line(workers, &space.workers, |workers| point(workers, prefetch))?
+            else {
                 return Ok(None);
             };
             workers = Some(found);
             if cycle > 0 && workers == before.0 {
                 break;
             }
-            let tried = around((cycle > 0).then_some(prefetch), space.prefetch.len());
-            let Some(found_prefetch) = self.line(tried, |prefetch| point(found, prefetch))? else {
+            let known = (cycle > 0).then_some(prefetch);
+            let Some(found_prefetch) =
+                self.line(known, &space.prefetch, |prefetch| point(found, prefetch))?
+            else {
                 return Ok(None);
             };
             prefetch = found_prefetch;
@@ -148,12 +153,15 @@ impl<M: FnMut(Point) -> Result<Trial>> Search<M> {
         Ok(workers.map(|workers| point(workers, prefetch)))
     }
 
-    /// Returns the best place on an axis, beginning with the places `tried`.
+    /// Returns the best place on an axis, which stays the one that was `known` before if its
+    /// neighbours are no better.
     fn line(
         &mut self,
-        mut tried: Vec<usize>,
+        known: Option<usize>,
+        values: &[usize],
         point: impl Fn(usize) -> Point,
     ) -> Result<Option<usize>> {
+        let mut tried = around(known, values.len());
         let mut places = tried.clone();
         loop {
             let points: Vec<Point> = places.iter().map(|&place| point(place)).collect();
@@ -165,8 +173,9 @@ impl<M: FnMut(Point) -> Result<Trial>> Search<M> {
             let at = tried.partition_point(|&place| place < best);
             let halfway = |other: Option<usize>| {
                 let between = (tried[other?] + best) / 2;
-                let is_new = !tried.contains(&between);
-                is_new.then_some(between)
+                let ratio = values[between] as f64 / values[best] as f64;
+                let is_new = !tried.contains(&between) && known != Some(best);
+                (is_new && ratio.ln().abs() >= STEP).then_some(between)
             };
             let below = halfway(at.checked_sub(1));
             let above = halfway((at + 1 < tried.len()).then_some(at + 1));
