@@ -65,7 +65,7 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<(usize, usize)> {
             return Err(about(ErrorKind::Unsupported, &message));
         }
         _ => {
-            let message = "this is no settings file: it has no `version` that the library knows";
+            let message = "this is no settings file: it has no version that the library knows";
             return Err(about(ErrorKind::Config, message));
         }
     }

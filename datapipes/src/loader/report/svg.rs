@@ -136,7 +136,7 @@ pub(in crate::loader) fn time(duration: Duration) -> String {
 }
 
 /// Returns a share in percent.
-pub(super) fn percent(share: f64) -> String {
+pub(in crate::loader) fn percent(share: f64) -> String {
     match share * 100.0 {
         tiny if tiny > 0.0 && tiny < 0.05 => "< 0.1 %".to_owned(),
         small if small > 0.0 && small < 9.95 => format!("{small:.1} %"),

@@ -15,7 +15,7 @@ pub use tuning::Tuning;
 use super::settings_file::{MOST_PREFETCH, MOST_WORKERS};
 use super::{Builder, Stats};
 use crate::{BoxError, Error, ErrorKind, Result};
-use search::Space;
+use search::{Outcome, Space};
 
 /// Settings that a [`Tuner`] tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -169,19 +169,18 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     /// `Config` for a graph or settings that cannot run, an epoch without batches, and if all
     /// settings passed the bound of memory; errors of the loader and of the step.
     pub fn grid(&mut self) -> Result<Tuning> {
-        self.tune("grid", |space, measure| {
-            let trials = search::grid(space, measure)?;
-            Ok((search::quickest(&trials), trials))
-        })
+        self.tune("grid", |space, measure| search::grid(space, measure))
     }
 
-    /// Finds the best settings with fewer runs: some 15 to 60, depending on the noise, where the
-    /// grid has up to thousands. The fewer workers and the shorter queue are chosen among settings
+    /// Finds the best settings with fewer runs: some 20 to 100, depending on their noise, where
+    /// the grid has up to thousands. The fewer workers and the shorter queue are chosen among settings
     /// whose times differ by less than 2 %.
     ///
     /// One setting at a time is searched: values that double are compared, then values between, in
     /// runs that take turns and are repeated up to four times, until the difference is larger than
-    /// the noise or too small to matter. Where times have several minima along a line, it may find
+    /// the noise or too small to matter. [`Tuning::noise`] tells how much runs with the same
+    /// settings differ; if that is more than some per cent, a run needs more batches, or the machine
+    /// has other work. Where times have several minima along a line, it may find
     /// another than the lowest. Up to 12 points are compared all at once; so few, repeated, can
     /// take more runs than the grid.
     ///
@@ -194,10 +193,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     fn tune(
         &mut self,
         method: &'static str,
-        run: impl FnOnce(
-            &Space,
-            &mut dyn FnMut(Point) -> Result<Trial>,
-        ) -> Result<(Option<Point>, Vec<Trial>)>,
+        run: impl FnOnce(&Space, &mut dyn FnMut(Point) -> Result<Trial>) -> Result<Outcome>,
     ) -> Result<Tuning> {
         let config = |message: String| Error::new(ErrorKind::Config, format!("tune: {message}"));
         let among = |what: &str, value: usize, most: usize| match value {
@@ -219,17 +215,21 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         };
         let begun = Instant::now();
         let nodes = self.measure(first)?.1;
-        let (best, trials) = run(&space, &mut |point| Ok(self.measure(point)?.0))?;
-        let Some(best) = best else {
+        let outcome = run(&space, &mut |point| Ok(self.measure(point)?.0))?;
+        let Some(best) = outcome.best else {
             let bound = self.memory.unwrap_or_default();
+            let held = outcome.trials.iter().map(|trial| trial.memory).min();
+            let held = held.unwrap_or_default();
             return Err(config(format!(
-                "all settings need more than the bound of {bound} bytes; a smaller batch or shuffle buffer needs less"
+                "all settings need more than the bound of {bound} bytes: the smallest held {held} when it was stopped; a \
+                 smaller batch needs less, and so do smaller files that are read as a whole"
             )));
         };
         Ok(Tuning {
             method,
             best,
-            trials,
+            trials: outcome.trials,
+            noise: outcome.noise,
             batches: self.batches,
             seconds: begun.elapsed().as_secs_f64(),
             space,

@@ -8,8 +8,11 @@ use crate::Result;
 const SAME: f64 = 0.02;
 /// Most runs of a point in one comparison.
 const ROUNDS: usize = 4;
-/// Noise of a run that is assumed before there are repeats.
-const NOISE: f64 = 0.03;
+/// Noise of a run that is assumed before there are repeats: 3 %, with the weight of one.
+const ASSUMED: Noise = Noise {
+    squares: 0.03 * 0.03,
+    degrees: 1.0,
+};
 /// Most points that are compared all at once, instead of one axis after the other.
 const FEW: usize = 12;
 /// Least difference of the logarithms of two values on an axis that are compared.
@@ -40,11 +43,21 @@ impl Space {
     }
 }
 
+/// Result of a grid or search.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// `None` if all runs passed the memory bound.
+    pub best: Option<Point>,
+    pub trials: Vec<Trial>,
+    /// Standard deviation of a run's time, as a share of it, if runs were repeated.
+    pub noise: Option<f64>,
+}
+
 /// Runs every point, except for those with a longer queue than one that passed the memory bound.
 pub(super) fn grid(
     space: &Space,
     mut measure: impl FnMut(Point) -> Result<Trial>,
-) -> Result<Vec<Trial>> {
+) -> Result<Outcome> {
     let mut trials = Vec::with_capacity(space.points());
     for &workers in &space.workers {
         for &prefetch in &space.prefetch {
@@ -55,11 +68,15 @@ pub(super) fn grid(
             }
         }
     }
-    Ok(trials)
+    Ok(Outcome {
+        best: quickest(&trials),
+        trials,
+        noise: None,
+    })
 }
 
 /// Returns the first of the quickest trials.
-pub(super) fn quickest(trials: &[Trial]) -> Option<Point> {
+fn quickest(trials: &[Trial]) -> Option<Point> {
     let timed = trials
         .iter()
         .filter_map(|trial| Some((trial.point, trial.seconds?)));
@@ -69,7 +86,7 @@ pub(super) fn quickest(trials: &[Trial]) -> Option<Point> {
 }
 
 /// Searches for the quickest point, and of points that are equally quick for the one with fewer
-/// workers and a shorter queue. Returns no point if all that it ran passed the memory bound.
+/// workers and a shorter queue.
 ///
 /// Each axis in turn: values that double are compared, then those halfway to the neighbours of the
 /// best one, until there are none between. In a comparison the points run in turn, again and again,
@@ -77,17 +94,30 @@ pub(super) fn quickest(trials: &[Trial]) -> Option<Point> {
 pub(super) fn search(
     space: &Space,
     measure: impl FnMut(Point) -> Result<Trial>,
-) -> Result<(Option<Point>, Vec<Trial>)> {
+) -> Result<Outcome> {
     let mut search = Search {
         measure,
         trials: Vec::new(),
-        noise: Noise {
-            squares: NOISE * NOISE,
-            degrees: 1.0,
-        },
+        noise: ASSUMED,
     };
     let best = search.best(space)?;
-    Ok((best, search.trials))
+    let trials = search.trials;
+    // A later run of the best may have passed the bound.
+    let fits = |point: Point| {
+        let mut runs = trials.iter().filter(|trial| trial.point == point);
+        runs.all(|trial| trial.seconds.is_some())
+    };
+    let best = best.filter(|&best| fits(best)).or_else(|| {
+        let fitting = trials.iter().filter(|trial| fits(trial.point));
+        quickest(&fitting.copied().collect::<Vec<_>>())
+    });
+    let repeats = search.noise.degrees - ASSUMED.degrees;
+    let variance = (search.noise.squares - ASSUMED.squares) / repeats;
+    Ok(Outcome {
+        best,
+        trials,
+        noise: (repeats > 0.0).then(|| variance.max(0.0).sqrt()),
+    })
 }
 
 struct Search<M> {

@@ -21,6 +21,8 @@ pub struct Tuning {
     pub best: Point,
     /// All runs, in the order of time, without the first, which does not count.
     pub trials: Vec<Trial>,
+    /// Standard deviation of a run's time, as a share of the time, if runs were repeated.
+    pub noise: Option<f64>,
     /// Number of batches of each run.
     pub batches: u64,
     /// Seconds that all runs took together.
@@ -31,7 +33,7 @@ pub struct Tuning {
     pub(super) nodes: Vec<SavedNode>,
 }
 
-/// What is known of a point.
+/// Result of the runs of a point.
 #[derive(Clone, Copy)]
 enum Cell {
     /// Mean seconds for a batch.
@@ -186,6 +188,10 @@ impl fmt::Display for Tuning {
             self.batches,
             self.points(),
             Duration::from_secs_f64(self.seconds)
-        )
+        )?;
+        match self.noise {
+            Some(noise) => write!(f, "; equal runs differ by {}", svg::percent(noise)),
+            None => Ok(()),
+        }
     }
 }
