@@ -335,6 +335,13 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Removes the path of autosave, so that a trial does not replace the checkpoint of a training.
+    #[cfg(feature = "tune")]
+    pub(super) fn without_autosave(mut self) -> Self {
+        self.autosave = None;
+        self
+    }
+
     /// Ends an epoch after this many items (usually batches), even if there are more. This budget
     /// divides an endless stream ([`cycle`](Graph::cycle), a mix that cycles) into epochs. Items
     /// that fail and are skipped do not count.

@@ -92,7 +92,8 @@ pub struct Tuner<'a, T> {
 
 impl<'a, T: Send + 'static> Tuner<'a, T> {
     /// Makes a tuner of the loaders that `builder` describes, always with the same graph. The
-    /// tuner sets workers and prefetch, and leaves all other settings as they are.
+    /// tuner sets workers and prefetch, and saves no checkpoints ([`Builder::autosave`]); all other
+    /// settings stay as they are.
     pub fn new(builder: impl FnMut() -> Builder<T> + 'a) -> Self {
         Tuner {
             builder: Box::new(builder),
@@ -181,8 +182,8 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     /// the noise or too small to matter. [`Tuning::noise`] tells how much runs with the same
     /// settings differ; if that is more than some per cent, a run needs more batches, or the machine
     /// has other work. Where times have several minima along a line, it may find
-    /// another than the lowest. Up to 12 points are compared all at once; so few, repeated, can
-    /// take more runs than the grid.
+    /// another than the lowest. Up to 12 points are compared all at once; with so few, the repeats
+    /// can be more runs than the grid has.
     ///
     /// # Errors
     /// Those of [`grid`](Self::grid).
@@ -209,6 +210,8 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
             return Err(config("a run has no batches".to_owned()));
         }
         let space = Space::new(self.cores, self.gpus, self.most_prefetch);
+        let most = space.workers[space.workers.len() - 1];
+        among("the last step of workers", most, MOST_WORKERS)?;
         let first = Point {
             workers: space.workers[0],
             prefetch: space.prefetch[0],
@@ -240,6 +243,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     /// Runs a loader with these settings; returns its nodes, too.
     fn measure(&mut self, point: Point) -> Result<(Trial, Vec<super::checkpoint::SavedNode>)> {
         let loader = (self.builder)()
+            .without_autosave()
             .workers(point.workers)
             .prefetch(point.prefetch)
             .build()

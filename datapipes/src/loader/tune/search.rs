@@ -58,7 +58,7 @@ pub(super) fn grid(
     space: &Space,
     mut measure: impl FnMut(Point) -> Result<Trial>,
 ) -> Result<Outcome> {
-    let mut trials = Vec::with_capacity(space.points());
+    let mut trials = Vec::new();
     for &workers in &space.workers {
         for &prefetch in &space.prefetch {
             let trial = measure(Point { workers, prefetch })?;
