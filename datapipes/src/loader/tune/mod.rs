@@ -42,7 +42,8 @@ pub struct Trial {
     /// Seconds for each batch; `None` if the run was stopped because it passed the
     /// [bound](Tuner::memory) of memory.
     pub seconds: Option<f64>,
-    /// Most bytes of items that the loader held, as [`MemoryStats::most`](super::MemoryStats::most).
+    /// Most bytes of items that the loader held; see
+    /// [`MemoryStats::most`](super::MemoryStats::most).
     pub memory: u64,
 }
 
@@ -139,8 +140,8 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     }
 
     /// Sets a bound, in bytes, for the items that the loader holds: in work, in queues and between
-    /// them. A run that passes it is stopped at the next batch, and its settings are not chosen; the
-    /// grid then goes on with the next number of workers. Without it there is no bound.
+    /// them. A run that passes it is stopped at the next batch, and its settings are not chosen;
+    /// the grid then goes on with the next number of workers. Without it there is no bound.
     ///
     /// The figure is [`MemoryStats::most`](super::MemoryStats::most), which does not cover items of
     /// [unknown weight](crate::Weigh). The loader's own limit, [`Builder::memory`], stays in force,
@@ -173,17 +174,17 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         self.tune("grid", |space, measure| search::grid(space, measure))
     }
 
-    /// Finds the best settings with fewer runs: some 20 to 100, depending on their noise, where
-    /// the grid has up to thousands. The fewer workers and the shorter queue are chosen among settings
-    /// whose times differ by less than 2 %.
+    /// Finds the best settings with fewer runs: some 20 to 100, depending on their noise, where the
+    /// grid has up to thousands. Among settings whose times differ by less than 2 %, it chooses fewer
+    /// workers and a shorter queue.
     ///
-    /// One setting at a time is searched: values that double are compared, then values between, in
-    /// runs that take turns and are repeated up to four times, until the difference is larger than
-    /// the noise or too small to matter. [`Tuning::noise`] tells how much runs with the same
-    /// settings differ; if that is more than some per cent, a run needs more batches, or the machine
-    /// has other work. Where times have several minima along a line, it may find
-    /// another than the lowest. Up to 12 points are compared all at once; with so few, the repeats
-    /// can be more runs than the grid has.
+    /// It searches one setting at a time: compares values that double, then values between, in runs
+    /// that take turns and are repeated up to four times, until the difference is larger than the
+    /// noise or too small to matter. [`Tuning::noise`] tells how much runs with the same settings
+    /// differ; if that is more than some per cent, a run needs more batches, or the machine has other
+    /// work. Where times have several minima along a line, it may find another than the lowest. Up to
+    /// 12 points are compared all at once; with so few, the repeats can be more runs than the grid
+    /// has.
     ///
     /// # Errors
     /// Those of [`grid`](Self::grid).

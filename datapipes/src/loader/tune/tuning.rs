@@ -72,8 +72,9 @@ impl Tuning {
         }
     }
 
-    /// Saves the best settings to a file for [`Builder::settings_from`](super::Builder::settings_from):
-    /// JSON, with a version and the nodes of the graph.
+    /// Saves the best settings to a file for
+    /// [`Builder::settings_from`](crate::loader::Builder::settings_from): JSON, with a version and the
+    /// nodes of the graph.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such folder,
