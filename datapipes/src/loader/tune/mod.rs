@@ -168,8 +168,8 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     /// Runs all settings, once each: the paper's algorithm. The best is the first of the quickest.
     ///
     /// # Errors
-    /// `Config` for a graph or settings that cannot run, an epoch without batches, and if all
-    /// settings passed the bound of memory; errors of the loader and of the step.
+    /// `Config` for a graph or settings that cannot run, an epoch without batches, and if
+    /// no settings stay within the bound of memory; errors of the loader and of the step.
     pub fn grid(&mut self) -> Result<Tuning> {
         self.tune("grid", |space, measure| search::grid(space, measure))
     }
@@ -225,8 +225,8 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
             let held = outcome.trials.iter().map(|trial| trial.memory).min();
             let held = held.unwrap_or_default();
             return Err(config(format!(
-                "all settings need more than the bound of {bound} bytes: the smallest held {held} when it was stopped; a \
-                 smaller batch needs less, and so do smaller files that are read as a whole"
+                "no settings stayed within the bound of {bound} bytes in all their runs; the least that a run held is {held}. \
+                 Give more, or make smaller batches, or read smaller files"
             )));
         };
         Ok(Tuning {
