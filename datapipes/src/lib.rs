@@ -87,6 +87,8 @@
 //! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`];
 //!   Linux).
 //! - `testing`: the conformance kit for pipes, `datapipes::testing`.
+//! - `tune`: tries settings of a loader, and saves the best (`loader::tune`,
+//!   `loader::Builder::settings_from`).
 
 #![warn(missing_docs)]
 #![cfg_attr(

@@ -77,6 +77,30 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Sets workers and prefetch as a [`Tuner`](super::tune::Tuner) found them, from the file that
+    /// [`Tuning::save`](super::tune::Tuning::save) wrote; feature `tune`. As for all settings, the
+    /// last call wins: [`workers`](Self::workers) and [`prefetch`](Self::prefetch) after this call
+    /// replace the values of the file, those before it are replaced. Items and their order do not
+    /// change.
+    ///
+    /// The file holds the nodes of the graph that was tuned: their names, kinds, settings and wiring
+    /// must be those of this graph.
+    ///
+    /// # Errors
+    /// With the path: [`NotFound`](crate::ErrorKind::NotFound) or [`Io`](crate::ErrorKind::Io) if
+    /// the file cannot be read, [`Corrupt`](crate::ErrorKind::Corrupt) if it is not JSON,
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if a newer version of the library wrote it,
+    /// [`Config`](crate::ErrorKind::Config) if it is of another graph, with the differences, or if a
+    /// value is out of range.
+    #[cfg(feature = "tune")]
+    pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
+        let flow = Flow::new(&self.graph.root());
+        let (workers, prefetch) = super::settings_file::load(path.as_ref(), &flow)?;
+        self.settings.workers = workers;
+        self.settings.prefetch = Some(prefetch);
+        Ok(self)
+    }
+
     /// Sets the order in which items arrive. Defaults to [`Order::Strict`].
     pub fn order(mut self, order: Order) -> Self {
         self.settings.order = order;
@@ -308,6 +332,13 @@ impl<T: Send + 'static> Builder<T> {
     pub fn autosave(mut self, path: impl AsRef<Path>, every: impl Into<Every>) -> Self {
         self.settings.resumable = true;
         self.autosave = Some((path.as_ref().into(), every.into()));
+        self
+    }
+
+    /// Removes the path of autosave, so that a trial does not replace the checkpoint of a training.
+    #[cfg(feature = "tune")]
+    pub(super) fn without_autosave(mut self) -> Self {
+        self.autosave = None;
         self
     }
 

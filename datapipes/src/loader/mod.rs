@@ -26,10 +26,14 @@ mod rank_epoch;
 mod ranks;
 mod replay;
 mod report;
+#[cfg(feature = "tune")]
+mod settings_file;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod trace;
+#[cfg(feature = "tune")]
+pub mod tune;
 
 use std::fmt;
 use std::path::Path;

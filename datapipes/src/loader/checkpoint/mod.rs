@@ -69,14 +69,20 @@ pub(super) struct Saved {
     pub nodes: Vec<SavedNode>,
 }
 
-/// A node of the graph, with its cursor if it has begun.
+/// A node of the graph, with its cursor if it has begun. Serde leaves the cursor out.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "tune",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
 pub(super) struct SavedNode {
     pub name: String,
     pub kind: String,
     pub settings: String,
     /// Nodes that it reads, by their index in the list.
     pub inputs: Vec<u64>,
+    #[cfg_attr(feature = "tune", serde(skip))]
     pub cursor: Option<Cursor>,
 }
 
@@ -182,7 +188,7 @@ pub(super) struct Progress {
 }
 
 /// Describes the nodes of a graph as a checkpoint records them.
-fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode> {
+pub(super) fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode> {
     let saved = |node: &FlowNode| SavedNode {
         name: node.name.to_string(),
         kind: node.node.kind.clone(),
@@ -191,6 +197,12 @@ fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode>
         cursor: cursor(&node.name),
     };
     flow.nodes.iter().map(saved).collect()
+}
+
+/// Returns the differences between saved nodes and those of a graph, node by node.
+#[cfg(feature = "tune")]
+pub(super) fn differences(then: &[SavedNode], flow: &Flow) -> Vec<String> {
+    compare::compare(then, &nodes(flow, |_| None), |_| None)
 }
 
 /// Returns a number for the settings of a loader on which every rank has to agree.

@@ -6,7 +6,7 @@ mod latency;
 mod page;
 mod panels;
 mod sampler;
-mod svg;
+pub(super) mod svg;
 mod timeline;
 
 use std::fmt;

@@ -9,7 +9,7 @@ pub(super) const COLORS: usize = 8;
 pub(super) const STYLE: &str = include_str!("picture.css");
 
 /// A picture in coordinates of its own, from the upper left corner on.
-pub(super) struct Picture {
+pub(in crate::loader) struct Picture {
     /// Name of its file, without `.svg`.
     pub name: String,
     /// Description for those who cannot see it, and the title of the file.
@@ -42,7 +42,7 @@ impl Picture {
 }
 
 /// Appends a text that begins (or ends, or is centred, by its class) at a place.
-pub(super) fn text(to: &mut String, class: &str, (x, y): (f64, f64), text: &str) {
+pub(in crate::loader) fn text(to: &mut String, class: &str, (x, y): (f64, f64), text: &str) {
     let _ = write!(
         to,
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
@@ -51,7 +51,11 @@ pub(super) fn text(to: &mut String, class: &str, (x, y): (f64, f64), text: &str)
 }
 
 /// Appends a rectangle; each class is one of the style's.
-pub(super) fn rect(to: &mut String, class: &str, (x, y, width, height): (f64, f64, f64, f64)) {
+pub(in crate::loader) fn rect(
+    to: &mut String,
+    class: &str,
+    (x, y, width, height): (f64, f64, f64, f64),
+) {
     let round = (width.min(height) / 4.0).min(3.0);
     let _ = write!(
         to,
@@ -113,7 +117,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// Returns a duration with a unit that fits.
-pub(super) fn time(duration: Duration) -> String {
+pub(in crate::loader) fn time(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
         seconds if seconds >= 60.0 => {
@@ -132,7 +136,7 @@ pub(super) fn time(duration: Duration) -> String {
 }
 
 /// Returns a share in percent.
-pub(super) fn percent(share: f64) -> String {
+pub(in crate::loader) fn percent(share: f64) -> String {
     match share * 100.0 {
         tiny if tiny > 0.0 && tiny < 0.05 => "< 0.1 %".to_owned(),
         small if small > 0.0 && small < 9.95 => format!("{small:.1} %"),

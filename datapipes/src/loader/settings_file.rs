@@ -1,0 +1,104 @@
+//! A file with the settings of a loader that a tuning found.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::checkpoint::{SavedNode, differences};
+use crate::graph::Flow;
+use crate::{BoxError, Error, ErrorKind, Result};
+
+/// Version of the format.
+const VERSION: u64 = 1;
+/// Most workers and batches kept ready that a file may ask for.
+pub(super) const MOST_WORKERS: usize = 4096;
+pub(super) const MOST_PREFETCH: usize = 65_536;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    version: u64,
+    workers: usize,
+    prefetch: usize,
+    /// Nodes of the graph that the settings were found for.
+    graph: Vec<SavedNode>,
+}
+
+/// Writes the settings found for a graph with these nodes.
+pub(super) fn save(
+    path: &Path,
+    nodes: &[SavedNode],
+    workers: usize,
+    prefetch: usize,
+) -> Result<()> {
+    let form = Form {
+        version: VERSION,
+        workers,
+        prefetch,
+        graph: nodes.to_vec(),
+    };
+    let text = serde_json::to_string_pretty(&form).expect("numbers and texts are JSON");
+    fs::write(path, text + "\n").map_err(|error| failed(path, "written", error))
+}
+
+/// Reads workers and prefetch for a graph.
+///
+/// # Errors
+/// With the path: `NotFound` or `Io` if the file cannot be read, `Corrupt` if it is not JSON,
+/// `Unsupported` if a newer version made it, `Config` for another graph, other fields, or values out
+/// of range.
+pub(super) fn load(path: &Path, flow: &Flow) -> Result<(usize, usize)> {
+    let about = |kind, message: &str| Error::new(kind, format!("{}: {message}", path.display()));
+    let with = |kind, message: &str, source: BoxError| about(kind, message).with_source(source);
+    let text = fs::read(path).map_err(|error| failed(path, "read", error))?;
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
+        let message = "the settings are not JSON; tune again, which writes the file anew";
+        with(ErrorKind::Corrupt, message, error.into())
+    })?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(VERSION) => {}
+        Some(later) if later > VERSION => {
+            let message = format!(
+                "the settings are of version {later}, and this version of the library reads {VERSION}; update the \
+                 library, or tune again"
+            );
+            return Err(about(ErrorKind::Unsupported, &message));
+        }
+        _ => {
+            let message = "this is no settings file: it has no version that the library knows";
+            return Err(about(ErrorKind::Config, message));
+        }
+    }
+    let form: Form = serde_json::from_value(value).map_err(|error| {
+        let message = "the settings are not as the tuner writes them; correct them, or tune again";
+        with(ErrorKind::Config, message, error.into())
+    })?;
+    for (name, value, least, most) in [
+        ("workers", form.workers, 1, MOST_WORKERS),
+        ("prefetch", form.prefetch, 0, MOST_PREFETCH),
+    ] {
+        if !(least..=most).contains(&value) {
+            let message = format!("`{name}` is {value}, and has to be {least} to {most}");
+            return Err(about(ErrorKind::Config, &message));
+        }
+    }
+    match &differences(&form.graph, flow)[..] {
+        [] => Ok((form.workers, form.prefetch)),
+        differences => {
+            let message = format!(
+                "the settings were found for another graph: {}; tune this graph, or set workers and prefetch yourself",
+                differences.join("; ")
+            );
+            Err(about(ErrorKind::Config, &message))
+        }
+    }
+}
+
+fn failed(path: &Path, what: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        _ => ErrorKind::Io,
+    };
+    let message = format!("{}: the settings cannot be {what}", path.display());
+    Error::new(kind, message).with_source(error)
+}
