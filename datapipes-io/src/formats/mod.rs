@@ -22,7 +22,7 @@
 //! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`] | `parquet` |
 //! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | no | `arrow` |
 //! | text, by lines | [`Lines`], [`ByteLines`] | – | [`ByteLines`] | no | no | |
-//! | JSON lines | [`JsonLines`] | – | no | no | no | |
+//! | JSON lines | [`JsonLines`] | – | no | by [`LineIndex`] | [`IndexedJsonLines`] | |
 //! | CSV, TSV | [`Csv`] | – | no | no | no | `csv` |
 //! | MessagePack | [`MsgPack`] | – | no | no | no | `msgpack` |
 //! | safetensors | [`SafeTensors`] | [`write_safetensors`] | aligned; else one copy | no | no | `safetensors` |
@@ -78,7 +78,7 @@ pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use framing::{Frame, Framing, Part, Place, Splitter, records};
 pub use idx::Idx;
-pub use json_lines::JsonLines;
+pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};
 pub use lines::{ByteLines, Lines};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Lmdb, LmdbItems};
