@@ -19,7 +19,7 @@
 //! | TFRecord, `tf.train.Example` | [`TfRecords`], [`TfExamples`] | [`TfRecordWriter`] | records and bytes are slices | by [`TfRecordIndex`] | [`IndexedTfRecords`] | `tfrecord` |
 //! | RecordIO (MXNet) | [`RecordIo`], [`ImageRecord`] | [`RecordIoWriter`] | records of one part are slices | by [`RecordIoIndex`] | [`IndexedRecordIo`] | |
 //! | MDS (MosaicML) | [`MdsShards`] | – | bytes are slices | by `index.json` | [`Mds`] | `zstd` for packed shards |
-//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`] | `parquet` |
+//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`], [`ParquetFile::rows`] | `parquet` |
 //! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | no | `arrow` |
 //! | text, by lines | [`Lines`], [`ByteLines`] | – | [`ByteLines`] | no | no | |
 //! | JSON lines | [`JsonLines`] | – | no | by [`LineIndex`] | [`IndexedJsonLines`] | |
@@ -68,7 +68,7 @@ mod value;
 mod zip;
 
 #[cfg(feature = "parquet")]
-pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
+pub use self::parquet::{IndexedParquetRows, Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
 pub use arrow::{ArrowIpc, ArrowRows};
 pub use compression::{Codec, Decompress, Expansion, Gunzip};

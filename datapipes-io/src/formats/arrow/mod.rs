@@ -19,9 +19,11 @@ pub use tensor::column_tensor;
 
 #[cfg(feature = "parquet")]
 pub(in crate::formats) use guard::guarded;
-#[cfg(test)]
-use rows::row;
+#[cfg(any(feature = "parquet", test))]
+pub(in crate::formats) use rows::row;
 pub(in crate::formats) use rows::rows;
+#[cfg(feature = "parquet")]
+pub(in crate::formats) use rows::unique_names;
 
 use std::sync::Arc;
 
