@@ -20,7 +20,7 @@
 //! | RecordIO (MXNet) | [`RecordIo`], [`ImageRecord`] | [`RecordIoWriter`] | records of one part are slices | by [`RecordIoIndex`] | [`IndexedRecordIo`] | |
 //! | MDS (MosaicML) | [`MdsShards`] | – | bytes are slices | by `index.json` | [`Mds`] | `zstd` for packed shards |
 //! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`], [`ParquetFile::rows`] | `parquet` |
-//! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | no | `arrow` |
+//! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | [`IndexedArrowRows`] | `arrow` |
 //! | text, by lines | [`Lines`], [`ByteLines`] | – | [`ByteLines`] | no | no | |
 //! | JSON lines | [`JsonLines`] | – | no | by [`LineIndex`] | [`IndexedJsonLines`] | |
 //! | CSV, TSV | [`Csv`] | – | no | no | no | `csv` |
@@ -70,7 +70,7 @@ mod zip;
 #[cfg(feature = "parquet")]
 pub use self::parquet::{IndexedParquetRows, Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
-pub use arrow::{ArrowIpc, ArrowRows};
+pub use arrow::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
 pub use csv::Csv;

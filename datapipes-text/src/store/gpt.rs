@@ -126,7 +126,8 @@ struct Order {
     length: usize,
     /// The sequences of all epochs.
     sequences: Vec<u32>,
-    /// Where samples begin, before they are shuffled: the place of a sequence, and a token of it.
+    /// The first tokens of samples, before they are shuffled: the place of a sequence, and a token of
+    /// it.
     starts: Vec<(u32, u32)>,
     shuffled: Vec<u32>,
 }

@@ -14,16 +14,12 @@ mod tensor;
 mod tests;
 
 pub use arrow_array::RecordBatch;
-pub use ipc::{ArrowIpc, ArrowRows};
+pub use ipc::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use tensor::column_tensor;
 
 #[cfg(feature = "parquet")]
 pub(in crate::formats) use guard::guarded;
-#[cfg(any(feature = "parquet", test))]
-pub(in crate::formats) use rows::row;
-pub(in crate::formats) use rows::rows;
-#[cfg(feature = "parquet")]
-pub(in crate::formats) use rows::unique_names;
+pub(in crate::formats) use rows::{row, rows, unique_names};
 
 use std::sync::Arc;
 

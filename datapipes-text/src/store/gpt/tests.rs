@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::*;
 use crate::{TokenWidth, TokenWriter};
 
-/// What the original and NumPy make; see `make.py` there.
+/// Returns the orders of the original and of NumPy; `make.py` beside them wrote the file.
 fn golden() -> Value {
     serde_json::from_slice(include_bytes!("../../../tests/data/gpt.json")).unwrap()
 }
