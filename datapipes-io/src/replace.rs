@@ -11,7 +11,7 @@ use datapipes::{Error, Result};
 ///
 /// # Errors
 /// The errors of the file system, with the path.
-pub(crate) fn replace(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
+pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let write = || {

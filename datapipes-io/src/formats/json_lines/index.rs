@@ -81,8 +81,8 @@ impl LineIndex {
     /// runtime, one after the other). No more than these ranges is in memory, besides the index.
     ///
     /// # Errors
-    /// The errors of reading the object; `Changed` if it changes meanwhile; `Unsupported` if it is
-    /// compressed, or the store does not know its size.
+    /// The errors of reading the object; `Changed` if it changes meanwhile and the store has
+    /// versions; `Unsupported` if it is compressed, or the store does not know its size.
     pub async fn scan(store: &(impl Store + ?Sized), key: &str) -> Result<LineIndex> {
         let source = Source::of(store, key).await?;
         LineIndex::scan_source(store, key, source).await

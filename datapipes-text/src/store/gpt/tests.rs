@@ -146,9 +146,7 @@ fn row_118_other_ranks_go_on_with_the_same_samples() {
     let order = GptOrder::new(8).samples(40);
     let loader = |rank, world| {
         let samples = store.gpt(&order).unwrap().shard().fetch();
-        let rows = samples
-            .try_map(|sample| sample.ids())
-            .batch(4 / world as usize);
+        let rows = samples.try_map(|sample| sample.ids()).batch(4 / world);
         let loader = DataLoader::builder(rows).uneven(Uneven::Drop).resumable();
         loader.rank(rank, world).build().unwrap()
     };

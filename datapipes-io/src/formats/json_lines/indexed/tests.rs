@@ -263,7 +263,7 @@ fn row_118_files_are_shuffled_and_resumed_by_other_ranks() {
         Indexed::concat(files).shuffle().shard().fetch()
     };
     let loader = |rank, world| {
-        DataLoader::builder(graph().batch(4 / world as usize))
+        DataLoader::builder(graph().batch(4 / world))
             .rank(rank, world)
             .uneven(Uneven::Drop)
             .workers(2)

@@ -148,7 +148,7 @@ fn row_118_rows_are_shuffled_and_resumed_by_other_ranks() {
             .fetch();
         let rows = rows
             .map(|row| row["index"].as_u64().unwrap())
-            .batch(2 / world as usize);
+            .batch(2 / world);
         let loader = DataLoader::builder(rows).uneven(Uneven::Drop).resumable();
         loader.rank(rank, world).build().unwrap()
     };
