@@ -183,19 +183,18 @@ impl Order {
         // As in the original, with its rounding.
         let is_apart = epochs > 1 && last < (0.8 * fit(tokens) as f64) as u64;
         let mut random = RandomState::new(order.seed);
-        let mut parts = |all: &mut [u32], first: u64| {
-            let (first, last) = all.split_at_mut(first as usize);
+        let mut shuffle = |numbers: &mut [u32], before_last: u64| {
+            let all = numbers.len();
+            let first = if is_apart { before_last as usize } else { all };
+            let (first, last) = numbers.split_at_mut(first);
             random.shuffle(first);
             random.shuffle(last);
         };
-        let mut shuffled: Vec<u32> = (0..samples).collect();
-        let together = |of: u64, all: usize| if is_apart { of } else { all as u64 };
         let each = sequences.len() as u64;
         let mut sequences: Vec<u32> = (0..epochs).flat_map(|_| sequences.clone()).collect();
-        let first = together(each * (epochs - 1), sequences.len());
-        parts(&mut sequences, first);
-        let first = together(before, shuffled.len());
-        parts(&mut shuffled, first);
+        shuffle(&mut sequences, each * (epochs - 1));
+        let mut shuffled: Vec<u32> = (0..samples).collect();
+        shuffle(&mut shuffled, before);
 
         let (mut starts, mut at) = (Vec::with_capacity(shuffled.len()), 0);
         for (place, &number) in sequences.iter().enumerate() {
@@ -234,7 +233,9 @@ impl Order {
                 return Ok(ids);
             }
         }
-        unreachable!("samples are within the sequences")
+        // Samples were within the sequences when the order was made.
+        let what = "its index changed while it was mapped";
+        Err(Error::new(ErrorKind::Changed, what).within(&self.store.0.name))
     }
 }
 
