@@ -133,7 +133,43 @@ fn rows_are_those_of_the_whole_file() {
     }
 }
 
-/// Files of pyarrow have row groups and no page index.
+/// pyarrow wrote what `make_rows.py` says.
+#[test]
+fn rows_of_files_of_pyarrow_are_read_by_their_page_index() {
+    for data in [
+        include_bytes!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/paged-v1.parquet"
+        ))
+        .as_slice(),
+        include_bytes!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/paged-v2.parquet"
+        )),
+    ] {
+        let rows = rows_of(data).unwrap();
+        let pages = rows
+            .paged
+            .as_ref()
+            .unwrap()
+            .pages(0, &Vec::from_iter(0..180));
+        assert!(
+            pages
+                .unwrap()
+                .iter()
+                .all(|column| column.ranges().count() > 2)
+        );
+        for n in 0..rows.len() {
+            let word = (n % 5 > 0).then(|| format!("word {}", n % 7));
+            let list = (n % 6 > 0).then(|| (0..n % 4).map(|at| n * 10 + at).collect::<Vec<_>>());
+            let expected = serde_json::json!({"index": n, "word": word, "list": list});
+            let row = block_on(rows.get(n)).unwrap();
+            assert_eq!(serde_json::Value::Object(row), expected);
+        }
+    }
+}
+
+/// pyarrow writes no page index unless it is told to.
 #[test]
 fn rows_of_a_file_without_a_page_index_are_read_by_row_groups() {
     let data = include_bytes!(concat!(
