@@ -11,12 +11,12 @@ use datapipes::{Error, Result};
 ///
 /// # Errors
 /// The errors of the file system, with the path.
-pub(crate) fn replace(path: &Path, content: &str) -> Result<()> {
+pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let write = || {
         let mut file = fs::File::create(&temporary)?;
-        file.write_all(content.as_bytes())?;
+        file.write_all(content.as_ref())?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };

@@ -12,7 +12,8 @@
 //!   documents to their end. [`MaskTokens`] and [`SpanCorruption`] make what BERT and T5 learn from.
 //! - **Token stores**, for tokens made beforehand: [`TokenStore`] reads those of Megatron and
 //!   datatrove, and files of tokens in a row, as data by index; [`TokenWriter`] writes them. [`PackPlan`] packs
-//!   their documents by length before they are read, the same for any number of ranks.
+//!   their documents by length before they are read, the same for any number of ranks; [`GptOrder`]
+//!   has the samples of Megatron's `GPTDataset`.
 
 mod corrupt;
 mod distinct;
@@ -35,7 +36,7 @@ pub use mask::{Attention, MaskForm, attention_mask};
 pub use pack::{Labels, Overflow, Pack, PackGraphExt};
 pub use packed::{Packed, PackedBatch};
 pub use plan::{PackPlan, PackReport, PlannedRow};
-pub use store::{TokenStore, TokenWidth, TokenWriter, Window};
+pub use store::{GptOrder, GptSample, TokenStore, TokenWidth, TokenWriter, Window};
 pub use text::Text;
 pub use token_budget::{TokenBatchGraphExt, TokenBudget};
 #[cfg(feature = "tokenizers")]

@@ -2,7 +2,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use datapipes_text::TokenStore;
+use datapipes_text::{GptOrder, TokenStore};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let (tokens, index) = (Bytes::from_static(&[7; 64]), Bytes::copy_from_slice(data));
@@ -12,10 +12,15 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     read(&store.vocab(8));
 });
 
-/// Reads documents and windows, as many as the tokens could be in.
+/// Reads documents, samples and windows, as many as the tokens could be in.
 fn read(store: &TokenStore) {
     for number in 0..store.document_count().min(64) {
         drop(store.document(number));
+    }
+    if let Ok(samples) = store.gpt(&GptOrder::new(3)) {
+        for sample in samples.fetch().collect().expect("a sample is a position") {
+            drop(sample.ids());
+        }
     }
     let Ok(windows) = store.windows(3) else {
         return;

@@ -1,5 +1,8 @@
 //! JSON values, one on each line.
 
+mod index;
+mod indexed;
+
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -12,6 +15,8 @@ use super::compression::Expansion;
 use super::lines::{Line, Options};
 use super::{Entries, Format, Splitter, value};
 use crate::File;
+pub use index::LineIndex;
+pub use indexed::IndexedJsonLines;
 
 /// Reads JSON lines (`jsonl`, `ndjson`): a JSON value on each line, as a [`serde_json::Value`] or
 /// any type that implements serde's `Deserialize`.
@@ -119,8 +124,7 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<T>> {
-        let read =
-            |line: &Line<'_>| serde_json::from_slice(line.text).map_err(|error| said(&error, line));
+        let read = |line: &Line<'_>| parse(line.text, line.number, line.offset, line.last);
         Some(self.options.splitter(true, read))
     }
     fn weigh(&self, item: &T) -> Option<usize> {
@@ -128,20 +132,25 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     }
 }
 
+/// Parses a line by its number, its first byte in the file, and if it ends with the file.
+fn parse<T: DeserializeOwned>(text: &[u8], number: u64, offset: u64, last: bool) -> Result<T> {
+    serde_json::from_slice(text).map_err(|error| said(&error, number, offset, last))
+}
+
 /// Formats an error with its position in the file instead of that in the line.
-fn said(error: &serde_json::Error, line: &Line<'_>) -> Error {
+fn said(error: &serde_json::Error, number: u64, offset: u64, last: bool) -> Error {
     let text = error.to_string();
-    let (number, column) = (line.number, error.column());
+    let column = error.column();
     let text = text
         .strip_suffix(&format!(" at line {} column {column}", error.line()))
         .unwrap_or(&text);
     let kind = match error.classify() {
-        Category::Eof if line.last => ErrorKind::Truncated,
+        Category::Eof if last => ErrorKind::Truncated,
         _ if text == "recursion limit exceeded" => ErrorKind::Limit,
         _ => ErrorKind::Corrupt,
     };
     // The column is the position of the byte in the line, plus one.
-    let at = line.offset + column.saturating_sub(1) as u64;
+    let at = offset + column.saturating_sub(1) as u64;
     Error::new(
         kind,
         format!(

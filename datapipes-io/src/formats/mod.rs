@@ -19,10 +19,10 @@
 //! | TFRecord, `tf.train.Example` | [`TfRecords`], [`TfExamples`] | [`TfRecordWriter`] | records and bytes are slices | by [`TfRecordIndex`] | [`IndexedTfRecords`] | `tfrecord` |
 //! | RecordIO (MXNet) | [`RecordIo`], [`ImageRecord`] | [`RecordIoWriter`] | records of one part are slices | by [`RecordIoIndex`] | [`IndexedRecordIo`] | |
 //! | MDS (MosaicML) | [`MdsShards`] | – | bytes are slices | by `index.json` | [`Mds`] | `zstd` for packed shards |
-//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`] | `parquet` |
-//! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | no | `arrow` |
+//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`], [`ParquetFile::rows`] | `parquet` |
+//! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | [`IndexedArrowRows`] | `arrow` |
 //! | text, by lines | [`Lines`], [`ByteLines`] | – | [`ByteLines`] | no | no | |
-//! | JSON lines | [`JsonLines`] | – | no | no | no | |
+//! | JSON lines | [`JsonLines`] | – | no | by [`LineIndex`] | [`IndexedJsonLines`] | |
 //! | CSV, TSV | [`Csv`] | – | no | no | no | `csv` |
 //! | MessagePack | [`MsgPack`] | – | no | no | no | `msgpack` |
 //! | safetensors | [`SafeTensors`] | [`write_safetensors`] | aligned; else one copy | no | no | `safetensors` |
@@ -68,9 +68,9 @@ mod value;
 mod zip;
 
 #[cfg(feature = "parquet")]
-pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
+pub use self::parquet::{IndexedParquetRows, Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
-pub use arrow::{ArrowIpc, ArrowRows};
+pub use arrow::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
 pub use csv::Csv;
@@ -78,7 +78,7 @@ pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use framing::{Frame, Framing, Part, Place, Splitter, records};
 pub use idx::Idx;
-pub use json_lines::JsonLines;
+pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};
 pub use lines::{ByteLines, Lines};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Lmdb, LmdbItems};

@@ -176,6 +176,30 @@ def mdb():
         shutil.copy(named, HERE / "named.mdb")
 
 
+def paged():
+    """Files with a page index, and pages of some rows."""
+    numbers = range(300)
+    many = pa.table({
+        "index": pa.array(numbers, pa.int64()),
+        "word": [None if n % 5 == 0 else f"word {n % 7}" for n in numbers],
+        "list": pa.array([None if n % 6 == 0 else [n * 10 + at for at in range(n % 4)] for n in numbers], pa.list_(pa.int32())),
+    })
+    for version in ("1.0", "2.0"):
+        pq.write_table(
+            many,
+            HERE / f"paged-v{version[0]}.parquet",
+            row_group_size=180,
+            data_page_size=128,
+            write_batch_size=16,
+            data_page_version=version,
+            write_page_index=True,
+            write_page_checksum=True,
+            write_statistics=False,
+            use_dictionary=["word"],
+            compression="snappy",
+        )
+
+
 def main():
     everything = table()
     (HERE / "table.json").write_text(json.dumps(rows(everything), ensure_ascii=False, indent=None) + "\n")
@@ -201,6 +225,7 @@ def main():
                 write_page_checksum=True,
                 write_statistics=False,
             )
+    paged()
     arrow("table.arrow", everything)
     arrow("table.arrows", everything, stream=True)
     arrow("zstd.arrow", everything.select(["index", "text", "f64", "dictionary"]), compression="zstd")

@@ -93,6 +93,22 @@ impl Bounds {
         }
     }
 
+    /// Returns the number of sequences: of documents, unless a document has several.
+    pub fn piece_count(&self) -> u64 {
+        match self {
+            Bounds::Sequences { lengths, .. } => lengths.len,
+            _ => self.count(),
+        }
+    }
+
+    /// Returns the tokens of a sequence, or of a document where these have no sequences.
+    pub fn piece(&self, number: u64, size: usize) -> Result<Range<u64>> {
+        match self {
+            Bounds::Sequences { .. } => self.sequence(number, size),
+            _ => self.place(number, size),
+        }
+    }
+
     /// Returns the place after the last document.
     pub fn end(&self, size: usize) -> Result<u64> {
         match self {

@@ -2,8 +2,10 @@
 //! documents.
 
 mod documents;
+mod gpt;
 mod map;
 mod megatron;
+mod numpy;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -19,6 +21,7 @@ use bytes::Bytes;
 use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Tensor, Weigh};
 
 use self::documents::Bounds;
+pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
 

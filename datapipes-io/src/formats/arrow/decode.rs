@@ -36,6 +36,23 @@ pub(super) struct Message<'a> {
     pub body: Range<usize>,
 }
 
+impl<'a> Message<'a> {
+    /// Returns the head of a record batch, which the message must be.
+    pub fn record_batch(&self) -> Result<arrow_ipc::RecordBatch<'a>> {
+        self.head.header_as_record_batch().ok_or_else(|| {
+            let kind = self.head.header_type();
+            let (kind, name) = match kind {
+                MessageHeader::Tensor | MessageHeader::SparseTensor => {
+                    (ErrorKind::Unsupported, kind)
+                }
+                _ => (ErrorKind::Corrupt, kind),
+            };
+            let name = name.variant_name().unwrap_or("nothing known");
+            Error::new(kind, format!("{name} where a record batch is due"))
+        })
+    }
+}
+
 /// Content at a position of a stream.
 pub(super) enum Found<'a> {
     Message(Message<'a>),
@@ -179,17 +196,7 @@ impl Decoder {
     /// Decodes a batch whose columns are slices of the file, if they are aligned and not
     /// compressed.
     pub fn batch(&self, data: &Bytes, message: &Message<'_>) -> Result<RecordBatch> {
-        let batch = message.head.header_as_record_batch().ok_or_else(|| {
-            let kind = message.head.header_type();
-            let (kind, name) = match kind {
-                MessageHeader::Tensor | MessageHeader::SparseTensor => {
-                    (ErrorKind::Unsupported, kind)
-                }
-                _ => (ErrorKind::Corrupt, kind),
-            };
-            let name = name.variant_name().unwrap_or("nothing known");
-            Error::new(kind, format!("{name} where a record batch is due"))
-        })?;
+        let batch = message.record_batch()?;
         let body = data.slice(message.body.clone());
         self.check(Some(batch), &body)?;
         guarded("Arrow", || {

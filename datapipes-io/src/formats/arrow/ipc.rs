@@ -1,5 +1,7 @@
 //! The two formats of Arrow IPC: the file, which has an index at its end, and the stream.
 
+mod indexed;
+
 use std::io::Read;
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use crate::File;
 use crate::formats::compression::{Codec, Expansion, Packing, content, reader};
 use crate::formats::framing::Splitter;
 use crate::formats::{Entries, Entry, Format, Row, value};
+pub use indexed::IndexedArrowRows;
 
 /// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches;
 /// feature `arrow`.
@@ -240,11 +243,8 @@ fn packing(data: &[u8], _: &str) -> Result<Option<Packing>> {
     Ok(Codec::of_magic(data).map(Codec::packing))
 }
 
-fn read_file(
-    data: Bytes,
-    columns: Option<&[String]>,
-    most: u64,
-) -> Result<impl Iterator<Item = Entry<RecordBatch>> + Send + use<>> {
+/// Reads the footer of a file, and its dictionaries. Returns the places of its batches.
+fn open_file(data: &Bytes, columns: Option<&[String]>, most: u64) -> Result<(Decoder, Vec<Block>)> {
     if data.len() < 8 + TAIL || !data.ends_with(MAGIC) {
         let what = format!(
             "it begins as an Arrow file does, and does not end so at byte {}",
@@ -291,13 +291,22 @@ fn read_file(
         )));
     }
     for (index, block) in dictionaries.iter().enumerate() {
-        with(block, &data, |message| decoder.dictionary(&data, message)).map_err(|error| {
+        with(block, data, |message| decoder.dictionary(data, message)).map_err(|error| {
             error.within(format_args!(
                 "dictionary {index} at byte {}",
                 block.offset()
             ))
         })?;
     }
+    Ok((decoder, batches))
+}
+
+fn read_file(
+    data: Bytes,
+    columns: Option<&[String]>,
+    most: u64,
+) -> Result<impl Iterator<Item = Entry<RecordBatch>> + Send + use<>> {
+    let (decoder, batches) = open_file(&data, columns, most)?;
     Ok(batches.into_iter().enumerate().map(move |(index, block)| {
         let batch = with(&block, &data, |message| decoder.batch(&data, message));
         let at =

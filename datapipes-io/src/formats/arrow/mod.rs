@@ -14,14 +14,12 @@ mod tensor;
 mod tests;
 
 pub use arrow_array::RecordBatch;
-pub use ipc::{ArrowIpc, ArrowRows};
+pub use ipc::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use tensor::column_tensor;
 
 #[cfg(feature = "parquet")]
 pub(in crate::formats) use guard::guarded;
-#[cfg(test)]
-use rows::row;
-pub(in crate::formats) use rows::rows;
+pub(in crate::formats) use rows::{row, rows, unique_names};
 
 use std::sync::Arc;
 

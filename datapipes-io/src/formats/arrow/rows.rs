@@ -24,12 +24,9 @@ pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> 
                 _ => current = None,
             }
             match batches.next()? {
-                Entry::Item(_, batch) => match twice(&batch) {
-                    Some(name) => {
-                        let what = format!("two columns are called {name:?}");
-                        return Some(Entry::Bad(None, Error::new(ErrorKind::Unsupported, what)));
-                    }
-                    None => current = Some((batch, 0)),
+                Entry::Item(_, batch) => match unique_names(&batch) {
+                    Err(error) => return Some(Entry::Bad(None, error)),
+                    Ok(()) => current = Some((batch, 0)),
                 },
                 Entry::Bad(name, error) => return Some(Entry::Bad(name, error)),
                 Entry::Broken(error) => return Some(Entry::Broken(error)),
@@ -41,21 +38,22 @@ pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> 
 /// Returns the number of rows or errors that [`rows`] makes of a batch.
 pub(super) fn count(batch: &Result<RecordBatch>) -> u64 {
     match batch {
-        Ok(batch) if twice(batch).is_none() => batch.num_rows() as u64,
+        Ok(batch) if unique_names(batch).is_ok() => batch.num_rows() as u64,
         _ => 1,
     }
 }
 
-/// Returns a name that two columns have.
-fn twice(batch: &RecordBatch) -> Option<String> {
+/// Checks that no two columns have one name.
+pub(in crate::formats) fn unique_names(batch: &RecordBatch) -> Result<()> {
     let mut names = std::collections::HashSet::new();
-    batch
-        .schema_ref()
-        .fields()
-        .iter()
-        .map(|field| field.name())
-        .find(|name| !names.insert(*name))
-        .cloned()
+    let mut fields = batch.schema_ref().fields().iter().map(|field| field.name());
+    match fields.find(|name| !names.insert(*name)) {
+        Some(name) => {
+            let what = format!("two columns are called {name:?}");
+            Err(Error::new(ErrorKind::Unsupported, what))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns a row of a batch, of at most about `most` bytes.

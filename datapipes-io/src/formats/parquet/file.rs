@@ -1,5 +1,7 @@
 //! A Parquet file by its row groups, of which only the wanted columns are read.
 
+mod rows;
+
 use async_trait::async_trait;
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +19,7 @@ use super::layout::{Layout, MAGIC, TAIL, footer_length};
 use super::{RecordBatch, next_batch, weight};
 use crate::formats::compression::Expansion;
 use crate::stores::{Get, Store};
+pub use rows::IndexedParquetRows;
 
 /// Number of bytes read at once from the end of a file; most footers fit.
 const END: u64 = 64 << 10;
@@ -29,7 +32,8 @@ const NEAR: u64 = 256 << 10;
 /// - Opening it reads the footer. A sample reads only the wanted columns of its row group: columns
 ///   at most 256 KiB apart by one request, including the bytes between them, and all requests at
 ///   once. They are decoded on a blocking thread.
-/// - [`Indexed`](datapipes::Indexed) therefore shuffles row groups, shards them over ranks, and
+/// - [`rows`](ParquetFile::rows) has the rows by index instead.
+/// - [`Indexed`](datapipes::Indexed) shuffles row groups, shards them over ranks, and
 ///   mixes or [concatenates](datapipes::Indexed::concat) files.
 /// - The checks are those of [`Parquet`](super::Parquet). If the store has versions, a file that
 ///   was changed since is the error `Changed`.
@@ -155,11 +159,11 @@ impl ParquetFile {
                 format!("there are {} row groups", self.layout.groups()),
             )
         })?;
-        let ranges = joined(self.layout.ranges(group)?);
-        let pieces = ranges
-            .into_iter()
-            .map(async |range| datapipes::Ok((range.start, self.object.get(range).await?)));
-        let pieces = Pieces(try_join_all(pieces).await?.into());
+        self.read_group(group).await
+    }
+
+    async fn read_group(&self, group: usize) -> Result<RecordBatch> {
+        let pieces = self.object.pieces(self.layout.ranges(group)?).await?;
         let this = self.clone();
         datapipes::blocking(move || this.decode(group, &pieces)).await?
     }
@@ -216,6 +220,14 @@ impl fmt::Debug for ParquetFile {
 impl Object {
     fn url(&self) -> String {
         self.store.url_of(&self.key)
+    }
+
+    /// Reads ranges, those that are near each other by one request.
+    async fn pieces(&self, ranges: Vec<Range<u64>>) -> Result<Pieces> {
+        let pieces = joined(ranges)
+            .into_iter()
+            .map(async |range| datapipes::Ok((range.start, self.get(range).await?)));
+        Ok(Pieces(try_join_all(pieces).await?.into()))
     }
 
     /// Reads a range that must exist as a whole.

@@ -15,7 +15,7 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
 
-pub use self::file::ParquetFile;
+pub use self::file::{IndexedParquetRows, ParquetFile};
 
 use self::layout::{Layout, MAGIC, TAIL, footer_length};
 use super::arrow::{RecordBatch, guarded, rows, weight, wrong_columns};

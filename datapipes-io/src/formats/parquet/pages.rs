@@ -21,6 +21,8 @@ pub(super) struct Pages {
     pub bytes: u64,
     /// Number of values and nulls, except those of dictionaries.
     pub values: u64,
+    /// Number of pages with values.
+    pub count: u64,
     /// True if a page has an encoding that stores its number of values inside.
     pub delta: bool,
 }
@@ -56,7 +58,10 @@ impl Pages {
                 return Err(Error::new(ErrorKind::Truncated, what));
             }
             match header.kind {
-                DATA | DATA_V2 => pages.values += values,
+                DATA | DATA_V2 => {
+                    pages.values += values;
+                    pages.count += 1;
+                }
                 // Each entry takes at least one byte.
                 DICTIONARY if values > bytes => {
                     return Err(corrupt(&format!("{values} words in {bytes} bytes")));

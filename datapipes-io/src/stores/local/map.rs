@@ -63,6 +63,12 @@ impl Pipe<FileRef> for MapFiles {
     }
 }
 
+/// Maps a file.
+#[cfg(feature = "arrow")]
+pub(crate) fn map_file(file: &FileRef) -> Result<File> {
+    load(file, &Context::default())
+}
+
 fn load(file: &FileRef, cx: &Context) -> Result<File> {
     if let Some(store) = file.store() {
         let what = format!(

@@ -9,6 +9,8 @@ mod store;
 pub use list::{ListFiles, list_files};
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
+#[cfg(all(feature = "arrow", feature = "mmap"))]
+pub(crate) use map::map_file;
 pub use store::Local;
 pub(crate) use store::{is_inside, open_file};
 
