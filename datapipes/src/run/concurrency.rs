@@ -46,9 +46,6 @@ const GAIN: f64 = 1.5;
 const SPARE: f64 = 8.0;
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
-/// Multiple of the best duration of a morsel that marks the morsel as slow by itself: a slow
-/// connection is not a queue.
-const OUTLIER: f64 = 3.0;
 /// Factor by which the number grows in one round at most, once morsels have queued.
 const MOST_GROWTH: f64 = 4.0;
 /// Number of rounds whose best throughput counts.
@@ -95,6 +92,9 @@ struct Measured {
     /// Throughput of the last rounds, in morsels per nanosecond.
     rates: VecDeque<f64>,
     round: Round,
+    /// Age of the morsels in flight at the end of the last round, in nanoseconds: those that take
+    /// long are most of them. A trial takes as long to settle, and to measure.
+    age: f64,
     /// Number in flight before a part of it was tried, and that part, while it is.
     tried: Option<(usize, usize)>,
     /// Number of crowded rounds until a part is tried, and the number after that.
@@ -109,7 +109,9 @@ struct Round {
     begun: Option<(u64, usize)>,
     of: usize,
     morsels: usize,
+    /// Sum of the durations, and of their squares.
     took: f64,
+    squares: f64,
     wanted: bool,
     /// True if its morsels began with more in flight, so that it measures nothing.
     settles: bool,
@@ -143,6 +145,7 @@ impl Concurrency {
             best: best.unwrap_or(f64::INFINITY),
             rates: VecDeque::with_capacity(ROUNDS),
             round: Round::default(),
+            age: 0.0,
             tried: None,
             left: best.map_or(1, |_| EARLY),
             hold: HOLD,
@@ -227,10 +230,15 @@ impl Measured {
             round.of = size.max(LEAST_MORSELS);
         }
         round.morsels += 1;
-        round.took += took.min(OUTLIER * self.best);
+        round.took += took;
+        round.squares += took * took;
         round.wanted |= wanted;
         let (spent, mean) = (now - begun, round.took / round.morsels as f64);
-        let is_long = spent.max(mean as u64) >= LEAST_ROUND || round.settles;
+        let is_long = match (self.tried, round.settles) {
+            (Some(_), true) => spent as f64 >= self.age,
+            (Some(_), false) => spent as f64 >= self.age.max(LEAST_ROUND as f64),
+            (None, _) => spent.max(mean as u64) >= LEAST_ROUND,
+        };
         if round.morsels < round.of || !is_long {
             return size;
         }
@@ -250,6 +258,7 @@ impl Measured {
                 false => whole,
             };
         }
+        self.age = round.squares / round.took.max(1.0);
         // One low mean among many may be an accident.
         self.best = match mean < self.best {
             true if self.rates.len() < ROUNDS || mean < self.best / 2.0 => mean,
