@@ -276,8 +276,8 @@ fn a_slow_consumer_of_large_items_makes_nothing_grow() {
         std::thread::sleep(Duration::from_millis(3));
     }
     let window = loader.stats().unwrap().segments[0].concurrency;
-    // A quarter of what was taken would have been added.
-    assert!(window < 16, "{window}");
+    // So many may always be in flight; the next round would have made it more.
+    assert!(window <= 16, "{window}");
 }
 
 #[test]
