@@ -86,7 +86,7 @@ fn run() -> Result<(), BoxError> {
         );
     }
 
-    // What a training program has: one line.
+    // This line is all that a training program needs.
     let loader = builder().settings_from(&settings)?.build()?;
     let begun = Instant::now();
     let mut count = 0;

@@ -11,12 +11,13 @@
 //! measured, as BBR does for packets (Cardwell and others, *BBR: Congestion-Based Congestion
 //! Control*, 2016):
 //!
-//! - The throughput is the best of the last rounds. A round is as many morsels as are in flight.
+//! - The throughput is the second best of the last rounds. A round is as many morsels as are in
+//!   flight.
 //! - The duration is the least mean of a round. A mean, since morsels are of unequal size and some
-//!   connections slow. With many in flight every morsel meets a queue, so when rounds take longer
-//!   than they did, a third of the number is tried for a short time, and what it takes then is the
-//!   duration. So a distance or a size that has changed is noticed, and a number that was too large
-//!   becomes smaller.
+//!   connections slow. With many in flight every morsel meets a queue. When rounds take longer than
+//!   before, a third of the number is therefore tried, for as long as slow morsels take, and the mean
+//!   of that trial is the duration. This also notices a changed distance or size, and reduces a number
+//!   that was too large.
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
 //! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
@@ -46,9 +47,9 @@ const GAIN: f64 = 1.5;
 const SPARE: f64 = 8.0;
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
-/// Factor by which the number grows in one round at most, once morsels have queued.
+/// Greatest factor by which the number grows in one round.
 const MOST_GROWTH: f64 = 4.0;
-/// Number of rounds whose best throughput counts.
+/// Number of rounds whose throughput counts.
 const ROUNDS: usize = 8;
 /// Least duration of a round that measures throughput, in nanoseconds: completions come in bursts.
 const LEAST_ROUND: u64 = 16_000_000;
@@ -296,7 +297,7 @@ impl Measured {
             true => self.enough().min(whole as f64),
             false => GAIN * whole as f64 + SPARE,
         };
-        // Where the number changes much, the next may tell more.
+        // If the number changes by more than a quarter, another trial follows soon.
         let is_found = (0.75..=1.0).contains(&(enough / whole as f64));
         self.hold = match is_found {
             true => (self.hold * 2).clamp(HOLD, MOST_HOLD),

@@ -152,7 +152,7 @@ impl<T> IndexedJsonLines<T> {
             text if range.end == whole => text,
             _ => &[],
         };
-        // What is no line was replaced: a line has an end, and text before it.
+        // A range without text, or with several lines, shows that the file was replaced.
         if text.is_empty() || text.contains(&b'\n') {
             let what = format!(
                 "no line {number} at byte {}, as its index says",

@@ -227,7 +227,7 @@ fn row_85_an_index_that_is_damaged_is_made_again() {
         assert_eq!(store.reads(), 1);
         assert_eq!(fs::read(&kept).unwrap(), whole);
     }
-    // That of another file is not taken for this one's, though size and version are equal.
+    // The index of another file is not used, even if size and version are equal.
     store.memory.put("b.jsonl", "[1]\n[2]\n\n");
     assert_eq!(
         block_on(open("b.jsonl").get(1)).unwrap(),

@@ -23,8 +23,8 @@ use crate::formats::{Row, value};
 ///   groups: one for each row, unless rows are asked for together. pyarrow writes a page index with
 ///   `write_page_index=True`, parquet-rs unless told otherwise.
 /// - Even with a page index a row costs the decompression of a page in each column, often 1 MiB.
-///   Where rows may come in runs, shuffle the row groups of [`ParquetFile`], and then its rows in a
-///   buffer.
+///   If neighbouring rows may follow each other, it is cheaper to shuffle the row groups of
+///   [`ParquetFile`] and then their rows in a buffer.
 /// - Values are those of [`ParquetRows`](crate::formats::ParquetRows).
 ///
 /// # Errors
@@ -183,7 +183,7 @@ impl MapPipe for IndexedParquetRows {
         let rows = indices.iter().map(async |&index| {
             match self.place(index).map(|place| read.get(&place)) {
                 Ok(Some(row)) => Ok(row.clone()),
-                // What failed with others is read by itself: a row's error is its own.
+                // Read again alone, so that the error is that of this row and not of its group.
                 Ok(None) => self.get(index).await,
                 Err(error) => Err(error),
             }
