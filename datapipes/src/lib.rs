@@ -166,6 +166,8 @@ pub use pipe::{
     Arity, Crossing, Dealing, Hints, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
 };
 pub use processes::Processes;
+#[cfg(feature = "remote")]
+pub use processes::Remote;
 pub use rank::{Rank, Uneven};
 pub use rng::Rng;
 pub use run::blocking;

@@ -717,14 +717,18 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
             broken.push(file.broken(at, &format!("{part} does not know {to} (`{path}`)")));
         }
     }
-    // Between processes there are the system and a runtime to wait with.
-    if part == "queue" && !file.path.starts_with("datapipes/src/queue/process/") {
+    // Between processes and machines there are the system and a runtime to wait with.
+    let is_apart = |apart| {
+        file.path
+            .starts_with(&format!("datapipes/src/queue/{apart}/"))
+    };
+    if part == "queue" && !["process", "remote"].into_iter().any(is_apart) {
         for at in words(&file.code, "use") {
             for (path, at) in paths(&file.code, at + 3) {
                 if !matches!(
                     &*path[0],
                     "std" | "core" | "alloc" | "crate" | "super" | "self"
-                ) && !matches!(&*path[0], "thread" | "process")
+                ) && !matches!(&*path[0], "thread" | "process" | "remote")
                 {
                     broken.push(file.broken(
                         at,

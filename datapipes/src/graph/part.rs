@@ -386,6 +386,82 @@ impl<T: Wire> Graph<T> {
         self.part(processes.into(), recipe, |graph| part(graph, &settings))
     }
 
+    /// Runs a part of the graph on other machines, which come and go as they like.
+    ///
+    /// `part` is as for [`in_processes`](Graph::in_processes): a function or closure without
+    /// captures, of shardable steps. A worker is the same executable, started on another machine
+    /// with the address of this one in a variable; [`worker::init`](crate::worker::init), the first
+    /// line of `main`, then does the rest, and never returns:
+    ///
+    /// ```text
+    /// DATAPIPES_WORKER=tcp://trainer:7070 DATAPIPES_TOKEN=… ./train
+    /// ```
+    ///
+    /// It keeps as many processes as the machine has CPUs (`DATAPIPES_WORKER_PROCESSES`), each with
+    /// a connection of its own, and connects again when the trainer starts again. On SIGTERM it
+    /// ends its jobs first. With `DATAPIPES_WORKER_IDLE=300` it ends when it has found no trainer
+    /// for 300 seconds. Files are read where the part says, so on the worker's machine.
+    ///
+    /// - **Order, result, randomness and resume** are those of the same steps without workers,
+    ///   however many there are, and whatever happens to them: an item depends on nothing but its
+    ///   input, its place, and the seed. The trainer alone knows what was delivered.
+    /// - **A worker that is lost**: its pieces of work go to others at once. What it has delivered
+    ///   is not delivered again. An item that ends three workers in a row is an error of
+    ///   [`ErrorKind::Crashed`], and [`OnError`](crate::OnError) decides.
+    /// - **A worker that is silent** for much longer than others were loses its work to another
+    ///   one, see [`Remote::time_limit`].
+    /// - **Nobody there**: work waits for [`Remote::wait`], or is done here
+    ///   ([`Remote::or_here`]).
+    /// - **Refused**, with the reason in both logs: another executable, another version of the
+    ///   protocol, another token.
+    /// - **Cost**: what a worker makes crosses the network uncompressed, and is copied once on each
+    ///   side. A part that ends with small items (`u8` pixels instead of `f32`) costs less.
+    /// - **Output** that a worker prints stays on its machine; its events for `tracing` arrive in
+    ///   this process's.
+    ///
+    /// On anything but Linux, and with `workers(0)`, the part runs in this process.
+    ///
+    /// # Errors
+    /// From `build()`: as `in_processes`; an address that others can reach without a token. From an
+    /// epoch: [`ErrorKind::Worker`] if nobody comes in time, [`ErrorKind::Config`] if another part,
+    /// loader or running epoch has the workers, or a worker makes another part.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use datapipes::{DataLoader, Graph, Remote};
+    ///
+    /// fn main() -> Result<(), datapipes::BoxError> {
+    ///     datapipes::worker::init();
+    ///     let workers = Remote::listen("0.0.0.0:7070")?;
+    ///     let graph = Graph::range(0..100).on_workers(workers, |numbers| numbers.map(|n| n * n)).batch(10);
+    ///     let loader = DataLoader::builder(graph).build()?;
+    ///     for batch in loader.epoch(0).blocking() {
+    ///         println!("{:?}", batch?);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[cfg(feature = "remote")]
+    pub fn on_workers<U: Wire>(
+        self,
+        remote: crate::Remote,
+        part: fn(Graph<T>) -> Graph<U>,
+    ) -> Graph<U> {
+        self.in_processes(remote.processes(), part)
+    }
+
+    /// Does the same as [`on_workers`](Graph::on_workers), for a part with settings, which are sent
+    /// to the workers.
+    #[cfg(feature = "remote")]
+    pub fn on_workers_with<S: Wire, U: Wire>(
+        self,
+        remote: crate::Remote,
+        settings: S,
+        part: fn(Graph<T>, &S) -> Graph<U>,
+    ) -> Graph<U> {
+        self.in_processes_with(remote.processes(), settings, part)
+    }
+
     fn part<U: Wire>(
         self,
         processes: Processes,

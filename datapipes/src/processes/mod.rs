@@ -1,6 +1,8 @@
 //! Settings of the processes of a part of a graph: plain data.
 
 mod problems;
+#[cfg(feature = "remote")]
+mod remote;
 mod wire;
 
 use std::fmt;
@@ -8,6 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::escape;
+
+#[cfg(feature = "remote")]
+pub use remote::Remote;
+#[cfg(all(feature = "remote", target_os = "linux"))]
+pub(crate) use remote::{Claim, TOKEN};
 
 /// Number of processes for a part of a graph, and their permissions; see
 /// [`Graph::in_processes`](crate::Graph::in_processes).
@@ -47,6 +54,9 @@ pub struct Processes {
     /// Paths below which a child may write, and read.
     pub(crate) writes: Option<Vec<PathBuf>>,
     pub(crate) no_network: bool,
+    /// Workers on other machines, which do the work instead; of `count`, the others.
+    #[cfg(feature = "remote")]
+    pub(crate) remote: Option<Remote>,
 }
 
 /// Default of [`Processes::restarts`].
@@ -66,6 +76,8 @@ impl Processes {
             reads: None,
             writes: None,
             no_network: false,
+            #[cfg(feature = "remote")]
+            remote: None,
         }
     }
 
@@ -204,6 +216,23 @@ impl Processes {
         self.limits_paths() || self.no_network
     }
 
+    /// Returns true if workers on other machines do the work.
+    pub(crate) fn is_remote(&self) -> bool {
+        #[cfg(feature = "remote")]
+        return self.remote.is_some();
+        #[cfg(not(feature = "remote"))]
+        false
+    }
+
+    /// Returns the number of processes of this machine.
+    pub(crate) fn here(&self) -> usize {
+        #[cfg(feature = "remote")]
+        if let Some(remote) = &self.remote {
+            return remote.here;
+        }
+        self.count
+    }
+
     /// Returns true if the paths are limited.
     pub(crate) fn limits_paths(&self) -> bool {
         self.reads.is_some() || self.writes.is_some()
@@ -220,6 +249,10 @@ impl From<usize> for Processes {
 /// network`.
 impl fmt::Display for Processes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[cfg(feature = "remote")]
+        if let Some(remote) = &self.remote {
+            return remote.fmt(f);
+        }
         match self.count {
             1 => f.write_str("1 process")?,
             count => write!(f, "{count} processes")?,

@@ -12,6 +12,8 @@ impl Processes {
     /// Returns the problems, including settings that this machine cannot keep; one line each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
+        #[cfg(feature = "remote")]
+        problems.extend(self.remote.iter().flat_map(|remote| remote.problems()));
         let mut say = |problem: String| problems.push(problem);
         if self.count == 0 {
             say("0 processes do no work".into());

@@ -30,6 +30,9 @@ impl Wire for Processes {
             reads: Wire::decode(from)?,
             writes: Wire::decode(from)?,
             no_network: Wire::decode(from)?,
+            // A child has no workers of its own.
+            #[cfg(feature = "remote")]
+            remote: None,
         })
     }
 }

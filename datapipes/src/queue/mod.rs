@@ -2,19 +2,23 @@
 //! message delivered once, between two parties.
 //!
 //! The requirements are those of the DataPipes RFC for its `DataLoaderQueue`. [`Put`] and [`Take`]
-//! are the two ends. The executor uses nothing else of a queue, so a carrier between processes or
-//! machines can be added. [`conformance`] is the suite that every carrier passes.
+//! are the two ends. The executor uses nothing else of a queue, so a carrier can be added. [`conformance`] is the suite that the carriers between
+//! threads and processes pass; the carrier between machines knows only its own end's bounds.
 
 #[cfg(test)]
 pub(crate) mod conformance;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(all(target_os = "linux", feature = "remote"))]
+mod remote;
 mod thread;
 
 use std::task::{Context, Poll};
 
 #[cfg(target_os = "linux")]
 pub(crate) use process::{Message, ProcessPut, ProcessTake, SharedMemory, sockets};
+#[cfg(all(target_os = "linux", feature = "remote"))]
+pub(crate) use remote::{Frame, RemotePut, RemoteTake};
 pub(crate) use thread::{ThreadPut, ThreadTake, thread};
 
 /// Limits of a queue. At least one message always fits, however large.

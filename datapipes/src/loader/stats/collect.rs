@@ -50,9 +50,10 @@ fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
     let children = figures
         .alive()
         .into_iter()
-        .map(|(process, alive)| ChildStats {
+        .map(|((process, place), alive)| ChildStats {
             process,
-            place: alive.place,
+            machine: alive.machine,
+            place,
             memory: alive.resident,
             items: alive.items,
         });

@@ -188,8 +188,11 @@ pub struct ProcessStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct ChildStats {
-    /// Process number in the system.
+    /// Process number in the system of its machine.
     pub process: u32,
+    /// Name of its machine, if it is a worker of another one.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub machine: Option<String>,
     /// Index among the processes of its segment, from 0.
     pub place: usize,
     /// Private memory in bytes, without swapped-out memory, as last measured: ten times a second at

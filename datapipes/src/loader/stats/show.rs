@@ -134,18 +134,25 @@ impl fmt::Display for Stats {
                     f,
                     "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
                 )?;
-                for ChildStats {
-                    process,
-                    place,
-                    memory,
-                    items,
-                } in children
-                {
-                    write!(
-                        f,
-                        "; {place}: process {process}, {items} items, {} MiB",
-                        memory >> 20
-                    )?;
+                for child in children {
+                    let ChildStats {
+                        process,
+                        place,
+                        memory,
+                        items,
+                        ..
+                    } = child;
+                    write!(f, "; {place}: ")?;
+                    match &child.machine {
+                        Some(machine) => write!(
+                            f,
+                            "{} process {process}, {items} items",
+                            crate::error::escape(machine)
+                        )?,
+                        None => {
+                            write!(f, "process {process}, {items} items, {} MiB", memory >> 20)?
+                        }
+                    }
                 }
                 writeln!(f)?;
             }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
+use super::ends::{Prepared, PutEnd, TakeEnd};
 use super::isolate;
 use super::log::Lines;
 use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
@@ -23,7 +24,7 @@ use crate::codec::{ChunkWire, Parcel, damaged};
 use crate::context::{Counters, RunInfo, SharedByNode};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
-use crate::queue::{Limits, Message, ProcessPut, ProcessTake, Weight};
+use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::run::chain::{Chain, Link};
 use crate::run::scope::Scope;
 use crate::sync::lock;
@@ -50,18 +51,49 @@ const ITEMS: usize = 1024;
 /// Number of log lines sent before the work gets its turn.
 const LOGS: usize = 64;
 
-/// Works until the parent closes the queue. `orders` is the take end of one queue, `reports` the
-/// put end of the other.
-pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
+/// The queues of a child, and how it notices the end of its parent.
+pub(super) struct ChildEnds {
+    pub orders: TakeEnd,
+    pub reports: PutEnd,
+    /// Socket or pipe that only the parent holds; `None` on another machine.
+    pub lifeline: Option<OwnedFd>,
+    /// Wish to end after the jobs that it has.
+    #[cfg(feature = "remote")]
+    pub leave: Option<Arc<super::remote::Leave>>,
+}
+
+impl ChildEnds {
+    /// Makes the ends for a parent on this machine: `orders` is the take end of one queue,
+    /// `reports` the put end of the other. Must be called inside a tokio runtime.
+    pub(super) fn local(orders: OwnedFd, reports: OwnedFd) -> Result<ChildEnds> {
+        let lifeline = orders.try_clone().map_err(Error::io)?;
+        let orders = ProcessTake::new(orders).map_err(Error::io)?.borrowing();
+        let reports = ProcessPut::new(reports, LIMITS).map_err(Error::io)?;
+        Ok(ChildEnds {
+            orders: TakeEnd::Local(Box::new(orders)),
+            reports: PutEnd::Local(Box::new(reports)),
+            lifeline: Some(lifeline),
+            #[cfg(feature = "remote")]
+            leave: None,
+        })
+    }
+}
+
+/// Works until the parent closes the queue. `connect` makes the two queues.
+pub(super) fn serve(connect: impl AsyncFnOnce() -> Result<ChildEnds>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_name("datapipes-blocking")
         .build()
         .map_err(Error::io)?;
     let outcome = runtime.block_on(async {
-        let lifeline = orders.try_clone().map_err(Error::io)?;
-        let mut orders = ProcessTake::new(orders).map_err(Error::io)?.borrowing();
-        let mut reports = ProcessPut::new(reports, LIMITS).map_err(Error::io)?;
+        let ChildEnds {
+            mut orders,
+            mut reports,
+            lifeline,
+            #[cfg(feature = "remote")]
+            leave,
+        } = connect().await?;
         let Some(hello) = poll_fn(|cx| orders.poll_parcel(cx)).await else {
             return Ok(());
         };
@@ -91,6 +123,8 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
             still: None,
             freed: 0,
             heaviest: AtomicUsize::new(0),
+            #[cfg(feature = "remote")]
+            leave,
         };
         poll_fn(|cx| server.poll(cx)).await?;
         poll_fn(|cx| server.reports.poll_flush(cx)).await
@@ -117,7 +151,7 @@ struct LoadedPart {
 }
 
 impl LoadedPart {
-    fn make(hello: &Parcel, lifeline: OwnedFd) -> Result<LoadedPart> {
+    fn make(hello: &Parcel, lifeline: Option<OwnedFd>) -> Result<LoadedPart> {
         let hello = whole(hello, |from| match Order::read(from)? {
             Order::Hello => Hello::decode(from),
             other => Err(Error::new(
@@ -127,13 +161,15 @@ impl LoadedPart {
         })?;
         // The order matters, and the limits come before any user code runs.
         isolate::apply(&hello.processes)?;
-        isolate::watch(lifeline).map_err(|error| {
-            Error::new(
-                ErrorKind::Worker,
-                "cannot start the thread that watches its parent",
-            )
-            .with_source(error)
-        })?;
+        if let Some(lifeline) = lifeline {
+            isolate::watch(lifeline).map_err(|error| {
+                Error::new(
+                    ErrorKind::Worker,
+                    "cannot start the thread that watches its parent",
+                )
+                .with_source(error)
+            })?;
+        }
         let lines = Lines::collect(hello.level);
         let mut ends = None;
         let mut above = None;
@@ -389,8 +425,8 @@ impl RunningJob {
 
 struct Server {
     part: LoadedPart,
-    orders: ProcessTake,
-    reports: ProcessPut,
+    orders: TakeEnd,
+    reports: PutEnd,
     /// Memory of rows that are not filled in place, until they are sent.
     pool: Arc<Pool>,
     /// Jobs in the order of arrival, which is the order of their output.
@@ -401,6 +437,9 @@ struct Server {
     freed: usize,
     /// Bytes of the heaviest recent item, made or between two steps, as [`learn`] keeps it.
     heaviest: AtomicUsize,
+    /// Wish to end, until the parent knows of it.
+    #[cfg(feature = "remote")]
+    leave: Option<Arc<super::remote::Leave>>,
 }
 
 impl Server {
@@ -417,6 +456,8 @@ impl Server {
                 }
             }
             self.part.lines.waker.register(cx.waker());
+            #[cfg(feature = "remote")]
+            self.take_leave(cx)?;
             match self.reports.poll_ready(cx) {
                 Poll::Ready(Some(_)) => {}
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
@@ -450,6 +491,20 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Tells the parent if this process is to end.
+    #[cfg(feature = "remote")]
+    fn take_leave(&mut self, cx: &mut task::Context<'_>) -> Result<()> {
+        let Some(leave) = &self.leave else {
+            return Ok(());
+        };
+        leave.waker.register(cx.waker());
+        if leave.is_wished() {
+            self.leave = None;
+            self.report(&Report::Leaving)?;
+        }
+        Ok(())
     }
 
     /// Continues a job, for output of about `message` bytes if items are small; for one item, once
@@ -554,7 +609,8 @@ impl Server {
             let Some((memory, place)) = row else {
                 return Ok(None);
             };
-            let memory: Arc<dyn Lender> = self.orders.lent(memory).ok_or_else(missing)?.clone();
+            let lent = self.orders.shares_memory().and_then(|end| end.lent(memory));
+            let memory: Arc<dyn Lender> = lent.ok_or_else(missing)?.clone();
             Ok(Some((memory, place)))
         });
         let rows = rows.collect::<Result<Vec<_>>>()?;
@@ -597,7 +653,7 @@ impl Server {
     }
 
     /// Encodes a part of the first job's output, and fills the rows that it was granted.
-    fn prepare(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<(Message, Weight)> {
+    fn prepare(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<(Prepared, Weight)> {
         let number = self.jobs.front().expect("it gave the chunk").number;
         let counted = self.jobs.front().expect("as above").counted();
         let report = Report::Output(number, counted);
@@ -614,7 +670,7 @@ impl Server {
         Ok((message, Weight { items, bytes }))
     }
 
-    fn put(&mut self, message: Message, weight: Weight) -> Result<()> {
+    fn put(&mut self, message: Prepared, weight: Weight) -> Result<()> {
         let job = self.jobs.front().expect("it gave the output");
         job.granted.let_go(false);
         self.reports.put(message, weight)

@@ -1,4 +1,4 @@
-//! A child process, as its parent sees it.
+//! A child that is a process of this machine, as its parent sees it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,11 +15,8 @@ use tokio::io::unix::AsyncFd;
 use super::entry;
 use super::log::tell_printed;
 use super::plan::ChildrenPlan;
-use super::protocol::Order;
 use super::vitals::{LastLines, Vitals};
-use crate::codec::Parcel;
-use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
-use crate::{Error, Result, Wire, Writer};
+use crate::queue::{Limits, ProcessPut, ProcessTake, sockets};
 
 /// Number of reads of a child's output before other work gets its turn.
 const AT_ONCE: usize = 16;
@@ -27,21 +24,13 @@ const AT_ONCE: usize = 16;
 /// other processes that hold the pipe.
 const LAST: usize = 256;
 
-/// Amount of work that may wait in a child's queue. The supervisor limits the number of jobs.
-const LIMITS: Limits = Limits {
-    items: 1 << 20,
-    bytes: 256 << 20,
-};
-
-/// A child process, with its queues. Dropping it kills the process with everything that it started,
-/// and waits for it.
-pub(super) struct Child {
+/// A child process. Dropping it kills the process with everything that it started, and waits for
+/// it.
+pub(super) struct ChildProcess {
     process: std::process::Child,
     pid: Pid,
     /// Readable once the process has ended.
     exit: AsyncFd<OwnedFd>,
-    pub orders: ProcessPut,
-    pub reports: ProcessTake,
     /// Output of the process.
     printed: Option<AsyncFd<OwnedFd>>,
     lines: LastLines,
@@ -51,49 +40,43 @@ pub(super) struct Child {
     status: Option<ExitStatus>,
 }
 
-impl Child {
-    /// Starts a child and greets it. Must be called inside a tokio runtime, by a thread that lives
-    /// as long as the child.
-    pub(super) fn start(plan: &ChildrenPlan, place: usize) -> Result<Child> {
-        let start = || -> io::Result<Child> {
-            let (orders, their_orders) = sockets()?;
-            let (reports, their_reports) = sockets()?;
-            let (printed, their_errors) =
-                rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-            rustix::io::ioctl_fionbio(&printed, true)?;
-            let mut command = entry::command(&plan.processes)
-                .ok_or_else(|| io::Error::other("`datapipes::worker::init()` was not called"))?;
-            let process = command
-                .arg0(format!("{}/{place}", plan.node))
-                .stdin(Stdio::from(their_orders))
-                .stdout(Stdio::from(their_reports))
-                .stderr(Stdio::from(their_errors))
-                .process_group(0)
-                .spawn()?;
-            let pid =
-                Pid::from_raw(process.id() as i32).expect("a process has a number above zero");
-            // From here on a failure must not leave the process running.
-            let mut process = Unless(Some(process));
-            let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-            Ok(Child {
-                pid,
-                exit: readable(exit)?,
-                orders: ProcessPut::new(orders, LIMITS)?.trusted(),
-                reports: ProcessTake::new(reports)?,
-                printed: Some(readable(printed)?),
-                lines: LastLines::default(),
-                node: plan.node.clone(),
-                place,
-                process: process.0.take().expect("only taken here"),
-                status: None,
-            })
+impl ChildProcess {
+    /// Starts a child, and makes its queues. Must be called inside a tokio runtime, by a thread
+    /// that lives as long as the child.
+    pub(super) fn start(
+        plan: &ChildrenPlan,
+        place: usize,
+        limits: Limits,
+    ) -> io::Result<(ChildProcess, ProcessPut, ProcessTake)> {
+        let (orders, their_orders) = sockets()?;
+        let (reports, their_reports) = sockets()?;
+        let (printed, their_errors) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&printed, true)?;
+        let mut command = entry::command(&plan.processes)
+            .ok_or_else(|| io::Error::other("`datapipes::worker::init()` was not called"))?;
+        let process = command
+            .arg0(format!("{}/{place}", plan.node))
+            .stdin(Stdio::from(their_orders))
+            .stdout(Stdio::from(their_reports))
+            .stderr(Stdio::from(their_errors))
+            .process_group(0)
+            .spawn()?;
+        let pid = Pid::from_raw(process.id() as i32).expect("a process has a number above zero");
+        // From here on a failure must not leave the process running.
+        let mut process = Unless(Some(process));
+        let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let child = ChildProcess {
+            pid,
+            exit: readable(exit)?,
+            printed: Some(readable(printed)?),
+            lines: LastLines::default(),
+            node: plan.node.clone(),
+            place,
+            process: process.0.take().expect("only taken here"),
+            status: None,
         };
-        let mut child = start().map_err(Error::io)?;
-        let mut writer = Writer::new();
-        Order::Hello.write(&mut writer);
-        plan.hello.encode(&mut writer)?;
-        child.orders.send(writer, Weight { items: 1, bytes: 0 })?;
-        Ok(child)
+        let orders = ProcessPut::new(orders, limits)?.trusted();
+        Ok((child, orders, ProcessTake::new(reports)?))
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -103,10 +86,6 @@ impl Child {
     /// Returns its current private memory, in bytes.
     pub(super) fn vitals(&self) -> Option<Vitals> {
         Vitals::of(self.pid).ok()
-    }
-
-    pub(super) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
-        self.reports.poll_parcel(cx)
     }
 
     /// Returns the exit status once the process has ended.
@@ -169,19 +148,13 @@ impl Child {
         *self.status.insert(status)
     }
 
-    /// Describes the end of the process, by `how` if the status is known, and its last output.
-    pub(super) fn obituary(&mut self, how: impl FnOnce(ExitStatus) -> String) -> String {
-        let how = how(self.end());
-        match self.lines.last() {
-            Some(lines) => format!("{how}; it printed: {lines}"),
-            None => how,
-        }
+    /// Returns its last lines of output.
+    pub(super) fn last_lines(&self) -> Option<String> {
+        self.lines.last()
     }
-}
 
-impl Child {
     /// Ends the process, and forwards its last output.
-    fn end(&mut self) -> ExitStatus {
+    pub(super) fn end(&mut self) -> ExitStatus {
         self.kill();
         let status = self.wait();
         // The process and everything that it started have ended, so all of the output is in the
@@ -201,7 +174,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.end();
     }

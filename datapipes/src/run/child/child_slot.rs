@@ -8,39 +8,61 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::child_process::Child;
+use super::child_handle::Child;
 use super::job::Task;
+use super::plan::ChildKey;
+#[cfg(feature = "remote")]
+use super::remote::Arrival;
 use super::session::{End, Session};
 use super::slots::{ChildSlot, SlotsShared};
 use super::vitals::{OomWatch, words};
 use crate::{Arity, Error, ErrorKind};
 
-/// Runs one place of a supervisor, for ever.
+/// Runs one place of a supervisor for processes of this machine, for ever.
 pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
-    let mut slot = ChildSlot {
-        shared,
-        place,
-        redo: VecDeque::new(),
-    };
+    let mut slot = ChildSlot::new(shared, place);
     loop {
         poll_fn(|cx| {
             slot.shared.register(place, cx.waker());
-            let has_work = !slot.redo.is_empty() || slot.shared.has_pending();
-            if has_work {
+            // Workers of other machines come first, where there are any.
+            let has_work = slot.shared.has_work() && slot.shared.workers() == 0;
+            if !slot.redo.is_empty() || has_work {
                 Poll::Ready(())
             } else {
                 Poll::Pending
             }
         })
         .await;
-        slot.employ().await;
+        slot.start().await;
     }
 }
 
+/// Works with a worker of another machine at a place of a supervisor, until it leaves or is lost.
+/// The work that it leaves behind goes to other workers.
+#[cfg(feature = "remote")]
+pub(super) async fn run_worker(shared: Rc<SlotsShared>, place: usize, arrival: Arrival) {
+    let mut slot = ChildSlot::new(shared, place);
+    match Child::of_worker(slot.plan(), arrival) {
+        Ok(child) => slot.employ(child).await,
+        Err(error) => {
+            let how = format!("could not be greeted: {}", error.cause());
+            slot.shared.death(place, &how, false);
+        }
+    }
+    slot.shared.give_redo(slot.redo.drain(..));
+}
+
 impl ChildSlot {
+    fn new(shared: Rc<SlotsShared>, place: usize) -> Self {
+        ChildSlot {
+            shared,
+            place,
+            redo: VecDeque::new(),
+        }
+    }
+
     /// Starts a child, and works with it until it ends.
-    async fn employ(&mut self) {
-        let out_of_memory = OomWatch::now();
+    async fn start(&mut self) {
         let child = match Child::start(self.plan(), self.place) {
             Ok(child) => child,
             Err(error) => {
@@ -58,10 +80,16 @@ impl ChildSlot {
                     .await;
             }
         };
+        self.employ(child).await;
+    }
+
+    /// Works with a child until it ends.
+    async fn employ(&mut self, child: Child) {
+        let out_of_memory = OomWatch::now();
         self.plan().figures.started.fetch_add(1, Ordering::Relaxed);
         let running = RunningChild {
             shared: self.shared.clone(),
-            process: child.id(),
+            child: (child.id(), self.place),
         };
         let mut session = Session::new(self, child);
         let end = poll_fn(|cx| session.poll(cx)).await;
@@ -78,7 +106,9 @@ impl ChildSlot {
         self.shared.set_idle(self.place, false);
         drop(running);
         let place = self.place;
-        let (mut kind, mut wait) = (ErrorKind::Crashed, Duration::ZERO);
+        let mut wait = Duration::ZERO;
+        // `None` if no item is to blame.
+        let mut kind = Some(ErrorKind::Crashed);
         let how = match end {
             End::Dismissed => {
                 // The child is dropped first: it may be writing to rows of its tasks.
@@ -101,14 +131,25 @@ impl ChildSlot {
                 self.shared.break_off(error.at(&self.plan().node));
                 return self.give_up();
             }
-            End::Died => child.obituary(|status| words(status, out_of_memory.rose())),
+            End::Died => child.obituary(|status| match status {
+                Some(status) => words(status, out_of_memory.rose()),
+                None => "ended its connection".to_owned(),
+            }),
+            End::Slow(limit) => {
+                kind = None;
+                if let Some(front) = tasks.front_mut() {
+                    front.slow += 1;
+                }
+                child
+                    .obituary(|_| format!("is silent for {limit:?}, and loses its work to another"))
+            }
             End::Silent(limit) => child.obituary(|_| format!("gave no answer within {limit:?}")),
             End::Garbage(error) => {
                 child.obituary(|_| format!("sent what nobody can read: {}", error.cause()))
             }
             End::Closed => child.obituary(|_| "closed its queue, and was ended".to_owned()),
             End::Unsent(error) => {
-                kind = error.kind();
+                kind = Some(error.kind());
                 child.obituary(|_| format!("could not be given it: {}", error.cause()))
             }
         };
@@ -118,7 +159,11 @@ impl ChildSlot {
             self.shared.progress();
         }
         // A child without tasks loses nothing when it ends.
-        let goes_on = self.shared.death(place, &how, ready && tasks.is_empty());
+        // Workers of other machines may be taken away at any time, without a cause in the work.
+        let is_taken = self.plan().processes.is_remote() && ready;
+        let goes_on = self
+            .shared
+            .death(place, &how, is_taken || ready && tasks.is_empty());
         self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
             return self.give_up();
@@ -137,7 +182,24 @@ impl ChildSlot {
 
     /// Sorts the tasks of a child that ended. A task in progress is tried again item by item, and
     /// an item that was tried that way already is given up.
-    async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
+    ///
+    /// Without a kind of error no item is to blame, and the tasks are done again as a whole where
+    /// nothing of them was delivered.
+    async fn sort_out(
+        &mut self,
+        tasks: VecDeque<Task>,
+        begun: bool,
+        kind: Option<ErrorKind>,
+        how: &str,
+    ) {
+        /// Number of workers of other machines that end with an item before it is to blame: they
+        /// end for other reasons, too.
+        const WORKERS: usize = 2;
+        let most = if self.plan().processes.is_remote() {
+            WORKERS
+        } else {
+            1
+        };
         let suspects = if begun { self.plan().hello.overlap } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.
@@ -152,6 +214,7 @@ impl ChildSlot {
                 continue;
             }
             match task.alone {
+                None if kind.is_none() && task.delivered == 0 => task.uncount(),
                 None => {
                     // Item by item. Items that were delivered already need not be made again if
                     // they are known.
@@ -175,6 +238,13 @@ impl ChildSlot {
                     task.turn_to(item, task.before);
                 }
                 Some(item) => {
+                    task.ends += 1;
+                    let Some(kind) = kind.filter(|_| task.ends >= most) else {
+                        task.uncount();
+                        task.turn_to(item, task.before);
+                        self.go_on(task);
+                        continue;
+                    };
                     let error = Error::new(kind, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
                         Some(origin) => error.of(&origin),
@@ -215,11 +285,11 @@ impl ChildSlot {
 /// Counts a child as running, until it is dropped.
 struct RunningChild {
     shared: Rc<SlotsShared>,
-    process: u32,
+    child: ChildKey,
 }
 
 impl Drop for RunningChild {
     fn drop(&mut self) {
-        self.shared.plan.figures.gone(self.process);
+        self.shared.plan.figures.gone(self.child);
     }
 }

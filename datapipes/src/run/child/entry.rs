@@ -10,11 +10,14 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
+#[cfg(feature = "remote")]
+use super::remote;
 use super::{child_main, isolate};
 use crate::Processes;
 
-/// Variable that is set for a child, to the process number of its parent.
-const VARIABLE: &str = "DATAPIPES_WORKER";
+/// Variable that is set for a child, to the process number of its parent; or, by the user, to the
+/// address of a trainer on another machine.
+pub(super) const VARIABLE: &str = "DATAPIPES_WORKER";
 
 /// Time that a child waits for its end after its parent has closed the queue.
 const ENDING: Duration = Duration::from_secs(1);
@@ -28,16 +31,11 @@ static CHILD: AtomicBool = AtomicBool::new(false);
 /// Implements `datapipes::worker::init`.
 pub(crate) fn init() {
     match std::env::var(VARIABLE) {
-        Err(_) => {
-            let open = rustix::fs::open(
-                "/proc/self/exe",
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            );
-            // Without /proc no child can be started; the loader reports that.
-            if let Ok(executable) = open {
-                let _ = EXECUTABLE.set(executable);
-            }
+        Err(_) => hold_executable(),
+        #[cfg(feature = "remote")]
+        Ok(address) if address.starts_with(remote::SCHEME) => {
+            hold_executable();
+            std::process::exit(remote::run_agent(&address[remote::SCHEME.len()..]))
         }
         Ok(parent) => {
             let code = match be_a_child(&parent) {
@@ -55,6 +53,42 @@ pub(crate) fn init() {
             std::process::exit(code)
         }
     }
+}
+
+fn hold_executable() {
+    let open = rustix::fs::open(
+        "/proc/self/exe",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    // Without /proc no child can be started; the loader reports that.
+    if let Ok(executable) = open {
+        let _ = EXECUTABLE.set(executable);
+    }
+}
+
+/// Returns this executable, from its start.
+#[cfg(feature = "remote")]
+pub(super) fn executable() -> io::Result<std::fs::File> {
+    let held = EXECUTABLE
+        .get()
+        .ok_or_else(|| io::Error::other("it is not held open"))?;
+    // The copy shares its position with the original, so it is opened again.
+    std::fs::File::open(format!("/proc/self/fd/{}", held.as_raw_fd()))
+}
+
+/// Makes the command that starts this executable again, with its environment.
+#[cfg(feature = "remote")]
+pub(super) fn again() -> io::Result<Command> {
+    let held = EXECUTABLE
+        .get()
+        .ok_or_else(|| io::Error::other("it is not held open"))?;
+    Ok(Command::new(format!("/proc/self/fd/{}", held.as_raw_fd())))
+}
+
+/// Sets that this process is a child.
+pub(super) fn become_child() {
+    CHILD.store(true, Ordering::Relaxed);
 }
 
 /// Returns true if children can be started.
@@ -89,11 +123,11 @@ fn be_a_child(parent: &str) -> crate::Result<()> {
         .and_then(Pid::from_raw)
         .ok_or_else(wrong)?;
     isolate::die_with(parent)?;
-    CHILD.store(true, Ordering::Relaxed);
+    become_child();
     let (orders, reports) = take_queues()?;
     // SAFETY: this is the first line of `main`, and nothing has started a thread.
     unsafe { std::env::remove_var(VARIABLE) };
-    child_main::serve(orders, reports)
+    child_main::serve(async || child_main::ChildEnds::local(orders, reports))
 }
 
 /// Takes the two queues, which came as standard input and output, and puts harmless descriptors in

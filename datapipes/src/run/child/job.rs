@@ -112,6 +112,10 @@ pub(super) struct Task {
     pub delivered: usize,
     /// Place of the item in progress, if the task is done item by item.
     pub alone: Option<usize>,
+    /// Number of processes that ended while they did the item in progress alone.
+    pub ends: usize,
+    /// Number of workers that were too slow with the task.
+    pub slow: u32,
     /// Number of outputs seen when the task is done item by item; those below `delivered` were
     /// delivered before.
     pub seen: usize,
@@ -130,6 +134,8 @@ impl Task {
             job,
             delivered: 0,
             alone: None,
+            ends: 0,
+            slow: 0,
             seen: 0,
             before: 0,
             asked: None,
@@ -139,6 +145,9 @@ impl Task {
 
     /// Continues with this item alone; `before` is the number of outputs before it.
     pub(super) fn turn_to(&mut self, item: usize, before: usize) {
+        if self.alone != Some(item) {
+            self.ends = 0;
+        }
         (self.alone, self.seen, self.before) = (Some(item), before, before);
         self.counted.clear();
     }

@@ -8,14 +8,18 @@
 //! - [`child_slot`]: the life of one place: its child, the replacement when the child ends, and the
 //!   decision which item ended it.
 //! - [`session`]: the life of one child: its jobs and its answers.
-//! - [`child_process`]: a child, as its parent sees it.
+//! - [`child_handle`]: a child, as its parent sees it, with its [`ends`] of the queues.
+//! - [`child_process`]: a child that is a process of this machine. [`remote`]: children on other
+//!   machines (feature `remote`).
 //! - [`child_main`]: the main loop of a child.
 //! - [`protocol`], [`log`]: messages between parent and child.
 //! - [`isolate`]: limits of a child. [`vitals`]: observations of a child.
 
+mod child_handle;
 mod child_main;
 mod child_process;
 mod child_slot;
+mod ends;
 mod entry;
 mod isolate;
 mod job;
@@ -23,6 +27,8 @@ mod log;
 mod part;
 mod plan;
 mod protocol;
+#[cfg(feature = "remote")]
+mod remote;
 mod session;
 mod slots;
 mod supervisor;

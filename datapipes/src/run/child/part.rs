@@ -10,6 +10,9 @@ use crate::Work;
 use crate::graph::{Flow, FlowNode, Part, likeness};
 use crate::plan::SegmentPlan;
 
+/// Bytes that a worker of another machine may keep, in its own memory, of what it has made.
+const REMOTE_ROOM: usize = 512 << 20;
+
 /// Returns the supervisors of a segment, if it runs in child processes. `rows` are those of the
 /// plan.
 pub(crate) fn supervisors(
@@ -42,7 +45,10 @@ pub(crate) fn supervisors(
         ),
         names: names.clone(),
         fills,
-        room: segment.bytes / processes.count.max(1),
+        room: match processes.is_remote() {
+            true => REMOTE_ROOM,
+            false => segment.bytes / processes.count.max(1),
+        },
     };
     let edge = nodes.last()?.node.edge.clone();
     Some(Supervisors::new(ChildrenPlan {

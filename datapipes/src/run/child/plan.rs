@@ -36,14 +36,17 @@ pub(crate) struct ChildFigures {
     pub replaced: AtomicU64,
     /// Number of items that were given up.
     pub crashed: AtomicU64,
-    alive: Mutex<BTreeMap<u32, Alive>>,
+    alive: Mutex<BTreeMap<ChildKey, Alive>>,
 }
 
+/// Number of a child's process on its machine, and its place among the children of its part.
+pub(crate) type ChildKey = (u32, usize);
+
 /// A running child.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Alive {
-    /// Place among the children of its part.
-    pub place: usize,
+    /// Name of its machine, if that is another one.
+    pub machine: Option<String>,
     /// Private memory, in bytes, at the last check.
     pub resident: u64,
     /// Number of output items.
@@ -51,27 +54,27 @@ pub(crate) struct Alive {
 }
 
 impl ChildFigures {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Alive>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ChildKey, Alive>> {
         lock(&self.alive)
     }
 
-    /// Returns the running children, by process number.
-    pub(crate) fn alive(&self) -> BTreeMap<u32, Alive> {
+    /// Returns the running children.
+    pub(crate) fn alive(&self) -> BTreeMap<ChildKey, Alive> {
         self.lock().clone()
     }
 
-    pub(super) fn set(&self, pid: u32, alive: Alive) {
-        self.lock().insert(pid, alive);
+    pub(super) fn set(&self, child: ChildKey, alive: Alive) {
+        self.lock().insert(child, alive);
     }
 
     /// Sets the number of output items of a child.
-    pub(super) fn count(&self, pid: u32, items: u64) {
-        if let Some(alive) = self.lock().get_mut(&pid) {
+    pub(super) fn count(&self, child: ChildKey, items: u64) {
+        if let Some(alive) = self.lock().get_mut(&child) {
             alive.items = items;
         }
     }
 
-    pub(super) fn gone(&self, pid: u32) {
-        self.lock().remove(&pid);
+    pub(super) fn gone(&self, child: ChildKey) {
+        self.lock().remove(&child);
     }
 }

@@ -237,6 +237,8 @@ pub(super) enum Report {
         number: u64,
         bytes: usize,
     },
+    /// The child wishes to end after the jobs that it has.
+    Leaving,
 }
 
 /// End of a job.
@@ -303,6 +305,7 @@ impl Report {
                 to.number(*number);
                 to.number(*bytes as u64);
             }
+            Report::Leaving => to.raw(&[6]),
         }
         Ok(())
     }
@@ -336,6 +339,7 @@ impl Report {
                 number: from.number()?,
                 bytes: usize::decode(from)?,
             },
+            6 => Report::Leaving,
             other => return Err(damaged(format_args!("{other} is no report"))),
         })
     }
@@ -464,6 +468,7 @@ mod tests {
                 number: 6,
                 bytes: 1 << 34,
             },
+            Report::Leaving,
         ];
         for report in reports {
             let mut writer = Writer::new();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use super::child_process::Child;
+use super::child_handle::Child;
 use super::job::{Job, Task};
 use super::log::tell;
 use super::plan::Alive;
@@ -41,6 +41,13 @@ const LENT: usize = 16;
 const MOST_ASKED: usize = 1 << 48;
 /// Greatest time that a child may take to end after it has closed its queue.
 const CLOSING: Duration = Duration::from_millis(100);
+/// A worker of another machine that is silent for so many times as long as the longest recent
+/// silence, and at least this time, is given up. A cause in the item itself makes the next worker
+/// as slow, so the time doubles.
+const SLOW: u32 = 8;
+const SLOW_AT_LEAST: Duration = Duration::from_secs(2);
+/// Silence that is assumed before the first answer of any worker.
+const FIRST_SILENCE: Duration = Duration::from_secs(5);
 /// Interval between two checks of a child's memory, without a limit and with one.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(10);
@@ -51,6 +58,8 @@ pub(super) enum End {
     Died,
     /// The child did not answer in time, and was killed.
     Silent(Duration),
+    /// The worker is silent for much longer than others were: its work goes to another one.
+    Slow(Duration),
     /// The child sent an invalid message, and was killed.
     Garbage(Error),
     /// The child closed its queue, but did not end, and was killed.
@@ -189,7 +198,7 @@ impl<'a> Session<'a> {
                     }
                 }
             }
-            match self.child.poll_report(cx) {
+            match self.child.reports.poll_parcel(cx) {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(None) => {
                     let meant = |error: &&Error| {
@@ -224,11 +233,15 @@ impl<'a> Session<'a> {
             from.end()?;
         }
         if !matches!(report, Report::Log(_)) {
+            if self.ready && !self.tasks.is_empty() {
+                self.slot.shared.heard_after(self.heard.elapsed());
+            }
             self.heard = Instant::now();
             self.warned = false;
         }
         match report {
             Report::Ready if !self.ready => self.ready = true,
+            Report::Leaving => self.leaving = true,
             Report::Ready => return Err(damaged("ready twice")),
             Report::Refused(_) if self.ready => return Err(damaged("refused once it was ready")),
             Report::Refused(error) => {
@@ -324,7 +337,8 @@ impl<'a> Session<'a> {
             ))
         })?;
         self.slot.shared.progress();
-        self.slot.plan().figures.count(self.child.id(), self.items);
+        let key = (self.child.id(), self.slot.place);
+        self.slot.plan().figures.count(key, self.items);
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
@@ -364,17 +378,16 @@ impl<'a> Session<'a> {
     /// Checks the child's memory, and dismisses the child before its limit is reached.
     fn look(&mut self) {
         self.looked = Instant::now();
-        let Some(vitals) = self.child.vitals() else {
-            return;
-        };
+        let vitals = self.child.vitals();
         let alive = Alive {
-            place: self.slot.place,
-            resident: vitals.resident,
+            machine: self.child.machine().map(str::to_owned),
+            resident: vitals.map_or(0, |vitals| vitals.resident),
             items: self.items,
         };
         self.unlend(|_, memory| memory.strong_count() > 0);
         let plan = self.slot.plan();
-        plan.figures.set(self.child.id(), alive);
+        plan.figures.set((self.child.id(), self.slot.place), alive);
+        let Some(vitals) = vitals else { return };
         if plan
             .processes
             .memory
@@ -425,12 +438,17 @@ impl<'a> Session<'a> {
         if !self.ready || self.leaving || alone || self.tasks.len() >= most {
             return Ok(false);
         }
-        let task = match self.slot.redo.front() {
-            Some(_) if !self.tasks.is_empty() => return Ok(false),
-            Some(_) => self.slot.redo.pop_front(),
+        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.has_redo();
+        let task = match has_redo {
+            true if !self.tasks.is_empty() => return Ok(false),
+            true => self
+                .slot
+                .redo
+                .pop_front()
+                .or_else(|| self.slot.shared.take_redo()),
             // An idle child is a better place for the next job.
-            None if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
-            None => self
+            false if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
+            false => self
                 .slot
                 .shared
                 .take(self.tasks.back().map(|task| task.number))
@@ -476,13 +494,16 @@ impl<'a> Session<'a> {
     /// Takes back the memory that is not kept: what is gone here, or has no granted rows. If the
     /// queue was closed by an error, the next send reports it.
     fn unlend(&mut self, keeps: impl Fn(u64, &Weak<SharedMemory>) -> bool) {
-        let orders = &mut self.child.orders;
+        let Some(orders) = self.child.orders.shares_memory() else {
+            return;
+        };
         self.lent
             .retain(|id, memory| keeps(*id, memory) || orders.unlend(*id).is_err());
     }
 
     /// Grants the rows of a job's items to the child.
     fn grants(&mut self, job: &mut Job, places: Range<usize>) -> Option<Grants> {
+        let orders = self.child.orders.shares_memory()?;
         let rows = job.rows.as_ref()?;
         let wanted = rows
             .wanted()
@@ -500,7 +521,7 @@ impl<'a> Session<'a> {
                 continue;
             };
             if let Entry::Vacant(new) = self.lent.entry(memory.id) {
-                self.child.orders.lend(&memory).ok()?;
+                orders.lend(&memory).ok()?;
                 new.insert(Arc::downgrade(&memory));
             }
             granted.push(Some((memory.id, place)));
@@ -578,7 +599,10 @@ impl<'a> Session<'a> {
                     if self.ready && unwanted {
                         return Some(End::Dismissed);
                     }
-                    return Some(End::Silent(limit));
+                    return Some(match self.slow_limit() {
+                        Some(_) => End::Slow(limit),
+                        None => End::Silent(limit),
+                    });
                 }
                 None => {
                     if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
@@ -614,7 +638,24 @@ impl<'a> Session<'a> {
         if !self.slot.shared.is_wanted(front.number) {
             return Some(GRACE);
         }
-        self.slot.plan().processes.time_limit
+        self.slot.plan().processes.time_limit.or(self.slow_limit())
+    }
+
+    /// Returns the time after which the work of a silent worker goes to another one, unless the
+    /// user gave a limit.
+    fn slow_limit(&self) -> Option<Duration> {
+        let processes = &self.slot.plan().processes;
+        let front = self.tasks.front()?;
+        if !self.ready || !processes.is_remote() || processes.time_limit.is_some() {
+            return None;
+        }
+        let silence = self.slot.shared.longest_silence().unwrap_or(FIRST_SILENCE);
+        let silence = silence.saturating_mul(SLOW);
+        Some(
+            silence
+                .max(SLOW_AT_LEAST)
+                .saturating_mul(1 << front.slow.min(16)),
+        )
     }
 }
 

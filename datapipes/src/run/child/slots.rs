@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
 use super::job::{Job, Task};
 use super::plan::ChildrenPlan;
@@ -30,6 +31,12 @@ pub(super) struct SlotsShared {
     pub plan: Arc<ChildrenPlan>,
     /// Jobs that no child has, by number.
     pending: RefCell<BTreeMap<u64, Job>>,
+    /// Tasks of workers that were lost, to be done item by item before any other work.
+    redo: RefCell<BTreeMap<u64, Task>>,
+    /// Longest recent time between two answers of a child with work.
+    silence: Cell<Option<Duration>>,
+    /// Number of workers of other machines.
+    workers: Cell<usize>,
     next: Cell<u64>,
     /// Number below which jobs are cancelled.
     released: Cell<u64>,
@@ -49,6 +56,9 @@ impl SlotsShared {
         SlotsShared {
             plan,
             pending: RefCell::default(),
+            redo: RefCell::default(),
+            silence: Cell::new(None),
+            workers: Cell::new(0),
             next: Cell::new(0),
             released: Cell::new(0),
             deaths: Cell::new(0),
@@ -70,6 +80,7 @@ impl SlotsShared {
     pub(super) fn release(&self) {
         self.released.set(self.next.get());
         self.pending.borrow_mut().clear();
+        self.redo.borrow_mut().clear();
         self.deaths.set(0);
         self.broken.replace(None);
         self.wake();
@@ -113,6 +124,59 @@ impl SlotsShared {
 
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.borrow().is_empty()
+    }
+
+    pub(super) fn has_redo(&self) -> bool {
+        !self.redo.borrow().is_empty()
+    }
+
+    /// Returns the first task to be done item by item.
+    pub(super) fn take_redo(&self) -> Option<Task> {
+        let (_, task) = self.redo.borrow_mut().pop_first()?;
+        Some(task)
+    }
+
+    /// Hands tasks to whichever child is free first.
+    #[cfg(feature = "remote")]
+    pub(super) fn give_redo(&self, tasks: impl Iterator<Item = Task>) {
+        for task in tasks {
+            if self.why_broken().is_some() {
+                self.fail(task.job);
+            } else if self.is_wanted(task.number) {
+                self.redo.borrow_mut().insert(task.number, task);
+            }
+        }
+        self.wake();
+    }
+
+    /// Returns true if anything waits for a child.
+    pub(super) fn has_work(&self) -> bool {
+        self.has_pending() || self.has_redo()
+    }
+
+    /// Learns the time between two answers of a child with work.
+    pub(super) fn heard_after(&self, silence: Duration) {
+        let longest = self.silence.get().unwrap_or_default();
+        // A silence is forgotten over some hundred answers.
+        self.silence.set(Some(silence.max(longest - longest / 128)));
+    }
+
+    /// Returns the longest recent time between two answers; `None` before the first.
+    pub(super) fn longest_silence(&self) -> Option<Duration> {
+        self.silence.get()
+    }
+
+    /// Counts a worker of another machine as connected, or not any more.
+    #[cfg(feature = "remote")]
+    pub(super) fn set_workers(&self, change: isize) {
+        self.workers
+            .set(self.workers.get().saturating_add_signed(change));
+        self.wake();
+    }
+
+    /// Returns the number of connected workers of other machines.
+    pub(super) fn workers(&self) -> usize {
+        self.workers.get()
     }
 
     /// Returns the next job, if it is later than the jobs of the child. A child works and answers
@@ -196,7 +260,9 @@ impl SlotsShared {
             .unwrap_or(said);
         self.broken.borrow_mut().get_or_insert((kind, said));
         let pending = std::mem::take(&mut *self.pending.borrow_mut());
-        for job in pending.into_values() {
+        let redo = std::mem::take(&mut *self.redo.borrow_mut());
+        let redo = redo.into_values().map(|task| task.job);
+        for job in pending.into_values().chain(redo) {
             self.fail(job);
         }
         self.wake();

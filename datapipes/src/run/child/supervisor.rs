@@ -20,6 +20,8 @@ use super::child_slot::run_slot;
 use super::job::Job;
 use super::plan::ChildrenPlan;
 use super::protocol::RunFacts;
+#[cfg(feature = "remote")]
+use super::remote::Workers;
 use super::slots::SlotsShared;
 use crate::batch_buffer::{Maker, Memory};
 use crate::queue::SharedMemory;
@@ -209,13 +211,19 @@ impl Drop for Supervisor {
 /// Runs the child slots until all senders of commands are gone.
 async fn look_after(plan: Arc<ChildrenPlan>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let shared = Rc::new(SlotsShared::new(plan));
-    let mut slots: FuturesUnordered<_> = (0..shared.plan.processes.count)
+    let mut slots: FuturesUnordered<_> = (0..shared.plan.processes.here())
         .map(|place| run_slot(shared.clone(), place))
         .collect();
+    #[cfg(feature = "remote")]
+    let mut workers = Workers::new(&shared);
     let mut work = pin!(poll_fn(|cx| {
         loop {
             // Child slots never end; they are polled when something happens to one of them.
             let _ = slots.poll_next_unpin(cx);
+            #[cfg(feature = "remote")]
+            if let Some(workers) = &mut workers {
+                workers.poll(cx);
+            }
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
                 Poll::Ready(Some(Command::Release)) => shared.release(),

@@ -1,0 +1,201 @@
+//! The end that puts messages in.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::task::{Context, Poll, ready};
+
+use super::{MOST_SLICES, WriteHalf};
+use crate::codec::Writer;
+use crate::queue::{Limits, Weight};
+use crate::{Error, ErrorKind, Result};
+
+/// Size up to which small messages are sent with one system call.
+const TOGETHER: usize = 64 << 10;
+/// Greatest number of bytes kept for a later message, so that its memory is not new.
+const KEPT: usize = 64 << 20;
+
+/// Puts messages into a queue to another machine.
+///
+/// Messages wait here until the socket accepts them. Dropping it ends the stream; bytes that wait
+/// are lost, and the other end reports a fault. Call [`poll_flush`](RemotePut::poll_flush) first to
+/// avoid that.
+pub(crate) struct RemotePut {
+    write: WriteHalf,
+    /// Messages that wait, some of them together.
+    waiting: VecDeque<Waiting>,
+    /// Bytes of the first that were sent.
+    sent: usize,
+    /// Weight of all that wait.
+    held: Weight,
+    limits: Limits,
+    /// Memory for the next message.
+    spare: Vec<u8>,
+    /// True if nobody listens.
+    gone: bool,
+}
+
+struct Waiting {
+    bytes: Vec<u8>,
+    weight: Weight,
+}
+
+/// A message whose large slices were copied.
+#[derive(Debug)]
+pub(crate) struct Frame(Vec<u8>);
+
+impl fmt::Debug for RemotePut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemotePut")
+            .field("held", &self.held)
+            .field("gone", &self.gone)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RemotePut {
+    /// Makes a put end of a connection.
+    pub(crate) fn new(write: WriteHalf, limits: Limits) -> RemotePut {
+        RemotePut {
+            write,
+            waiting: VecDeque::new(),
+            sent: 0,
+            held: Weight::default(),
+            limits,
+            spare: Vec::new(),
+            gone: false,
+        }
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Ready with the number of items that there is room for, or with `None` once nobody listens.
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        let flushed = self.poll_flush(cx);
+        if self.gone {
+            return Poll::Ready(None);
+        }
+        let has_room = self.held.items < self.limits.items && self.held.bytes < self.limits.bytes;
+        match flushed {
+            Poll::Pending if !has_room => Poll::Pending,
+            _ => Poll::Ready(Some(
+                self.limits.items.saturating_sub(self.held.items).max(1),
+            )),
+        }
+    }
+
+    /// Puts a message in. The large slices are copied, and are not needed after that. If nobody
+    /// listens, the message is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Limit`] if the message has too many parts or memory runs out; then nothing was
+    /// put.
+    pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
+        let frame = self.prepare(writer)?;
+        self.put(frame, weight);
+        Ok(())
+    }
+
+    /// Does the first half of [`send`](RemotePut::send): copies the large slices.
+    ///
+    /// # Errors
+    /// Those of `send`.
+    pub(crate) fn prepare(&mut self, writer: Writer<'_>) -> Result<Frame> {
+        let (head, slices) = writer.into_parts();
+        if slices.len() > MOST_SLICES || u32::try_from(head.len()).is_err() {
+            let why = format!(
+                "a message of {} bytes and {} slices of 64 KiB and more: at most 4 GiB and {MOST_SLICES}",
+                head.len(),
+                slices.len()
+            );
+            return Err(Error::new(ErrorKind::Limit, why));
+        }
+        let lengths = 8 + 8 * slices.len();
+        let len = lengths + head.len() + slices.iter().map(|slice| slice.len()).sum::<usize>();
+        let mut frame = std::mem::take(&mut self.spare);
+        frame.clear();
+        frame.try_reserve_exact(len).map_err(|_| {
+            Error::new(
+                ErrorKind::Limit,
+                format!("no memory for a message of {len} bytes"),
+            )
+        })?;
+        frame.extend_from_slice(&(head.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&(slices.len() as u32).to_le_bytes());
+        for slice in &slices {
+            frame.extend_from_slice(&(slice.len() as u64).to_le_bytes());
+        }
+        frame.extend_from_slice(&head);
+        for slice in slices {
+            frame.extend_from_slice(slice);
+        }
+        Ok(Frame(frame))
+    }
+
+    /// Does the second half of [`send`](RemotePut::send). Nothing is written before the next
+    /// [`poll_flush`](RemotePut::poll_flush) or [`poll_ready`](RemotePut::poll_ready).
+    pub(crate) fn put(&mut self, Frame(bytes): Frame, weight: Weight) {
+        if self.gone {
+            return;
+        }
+        self.held.items += weight.items;
+        self.held.bytes += weight.bytes;
+        // The first may have been sent in part, and still takes more at its end.
+        if let Some(last) = self.waiting.back_mut()
+            && last.bytes.len() + bytes.len() <= TOGETHER
+        {
+            last.bytes.extend_from_slice(&bytes);
+            last.weight.items += weight.items;
+            last.weight.bytes += weight.bytes;
+            self.keep(bytes);
+        } else {
+            self.waiting.push_back(Waiting { bytes, weight });
+        }
+    }
+
+    /// Ready when the system has all messages.
+    ///
+    /// # Errors
+    /// Fails if the connection is lost; the queue is closed then.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut wrote = false;
+        while let Some(first) = self.waiting.front() {
+            match ready!(
+                self.write
+                    .as_mut()
+                    .poll_write(cx, &first.bytes[self.sent..])
+            ) {
+                Ok(0) => return Poll::Ready(Err(self.lost(std::io::ErrorKind::WriteZero.into()))),
+                Ok(len) => self.sent += len,
+                Err(error) => return Poll::Ready(Err(self.lost(error))),
+            }
+            wrote = true;
+            if self.sent == first.bytes.len() {
+                self.sent = 0;
+                if let Some(Waiting { bytes, weight }) = self.waiting.pop_front() {
+                    self.held.items -= weight.items;
+                    self.held.bytes -= weight.bytes;
+                    self.keep(bytes);
+                }
+            }
+        }
+        // TLS keeps the end of what was written until it is flushed.
+        if wrote && let Err(error) = ready!(self.write.as_mut().poll_flush(cx)) {
+            return Poll::Ready(Err(self.lost(error)));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn keep(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= KEPT {
+            self.spare = bytes;
+        }
+    }
+
+    fn lost(&mut self, error: std::io::Error) -> Error {
+        self.gone = true;
+        self.waiting.clear();
+        Error::io(error).within("cannot send to another machine")
+    }
+}

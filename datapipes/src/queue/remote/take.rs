@@ -1,0 +1,306 @@
+//! The end that takes messages out.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tokio::io::ReadBuf;
+
+use super::{MOST_SLICES, ReadHalf};
+use crate::codec::{Parcel, damaged};
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Result};
+
+/// Length of the first part of a message, in bytes.
+const START: usize = 8;
+/// Bytes read at once of small messages.
+const BUFFER: usize = 64 << 10;
+/// Bytes of a slice for which memory is made before they arrive; after that it doubles.
+const AT_ONCE: usize = 64 << 20;
+/// Greatest number of bytes of memory that is kept for later slices.
+const KEPT: usize = 256 << 20;
+
+/// Takes messages out of a queue from another machine.
+///
+/// The memory of large slices is used again when the last clone of a slice is dropped: memory from
+/// the system costs a page fault every 4 KiB.
+pub(crate) struct RemoteTake {
+    read: ReadHalf,
+    /// Bytes that were read and not used yet: `buffer[at..filled]`.
+    buffer: Box<[u8]>,
+    at: usize,
+    filled: usize,
+    /// Greatest length of a message.
+    most: u64,
+    begun: Option<Begun>,
+    kept: Arc<Kept>,
+    /// Set at the end of the stream; contains the error if the other end did not end properly.
+    end: Option<Option<Error>>,
+}
+
+/// A message that has arrived in part.
+struct Begun {
+    stage: Stage,
+    /// Memory that is filled in this stage.
+    filling: Filling,
+    head: Vec<u8>,
+    head_len: usize,
+    /// Lengths of the slices.
+    lengths: Vec<u64>,
+    slices: Vec<Bytes>,
+}
+
+/// Parts of a message, in the order in which they arrive.
+enum Stage {
+    Start,
+    Lengths,
+    Head,
+    Slices,
+}
+
+/// Memory that is being filled up to a length.
+struct Filling {
+    memory: Vec<u8>,
+    at: usize,
+    len: usize,
+}
+
+impl Filling {
+    fn new(len: usize) -> Filling {
+        Filling {
+            memory: vec![0; len.min(AT_ONCE)],
+            at: 0,
+            len,
+        }
+    }
+
+    /// Returns the memory to be filled next, which grows with what has arrived.
+    fn rest(&mut self) -> Result<&mut [u8]> {
+        if self.at == self.memory.len() && self.at < self.len {
+            let more = self.at.max(AT_ONCE).min(self.len - self.at);
+            self.memory.try_reserve_exact(more).map_err(|_| {
+                let why = format!("no memory for a slice of {} bytes", self.len);
+                Error::new(ErrorKind::Limit, why)
+            })?;
+            self.memory.resize(self.at + more, 0);
+        }
+        let end = self.memory.len().min(self.len);
+        Ok(&mut self.memory[self.at..end])
+    }
+}
+
+/// Memory of slices that are gone.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Vec<u8>>>);
+
+impl Kept {
+    fn take(&self, len: usize) -> Option<Vec<u8>> {
+        let mut kept = lock(&self.0);
+        // Memory of a much larger slice would be wasted.
+        let place = kept
+            .iter()
+            .position(|memory| memory.len() >= len && memory.len() / 2 <= len)?;
+        Some(kept.swap_remove(place))
+    }
+
+    fn give(&self, memory: Vec<u8>) {
+        let mut kept = lock(&self.0);
+        kept.push(memory);
+        let mut bytes: usize = kept.iter().map(Vec::len).sum();
+        while bytes > KEPT {
+            bytes -= kept.remove(0).len();
+        }
+    }
+}
+
+/// A slice, whose memory is kept when it is dropped.
+struct Payload {
+    memory: Vec<u8>,
+    len: usize,
+    kept: Weak<Kept>,
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        if let Some(kept) = self.kept.upgrade() {
+            kept.give(std::mem::take(&mut self.memory));
+        }
+    }
+}
+
+impl fmt::Debug for RemoteTake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteTake")
+            .field("end", &self.end)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RemoteTake {
+    /// Makes a take end of a connection, for messages of at most `most` bytes.
+    pub(crate) fn new(read: ReadHalf, most: u64) -> RemoteTake {
+        RemoteTake {
+            read,
+            buffer: vec![0; BUFFER].into(),
+            at: 0,
+            filled: 0,
+            most,
+            begun: None,
+            kept: Arc::default(),
+            end: None,
+        }
+    }
+
+    /// Changes the greatest length of a message.
+    pub(crate) fn set_most(&mut self, most: u64) {
+        self.most = most;
+    }
+
+    /// Returns the next message; `None` at the end of the stream, see [`fault`](RemoteTake::fault).
+    pub(crate) fn poll_parcel(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
+        if self.end.is_some() {
+            return Poll::Ready(None);
+        }
+        let fault = match ready!(self.poll_message(cx)) {
+            Ok(Some(parcel)) => return Poll::Ready(Some(parcel)),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        (self.end, self.begun) = (Some(fault), None);
+        Poll::Ready(None)
+    }
+
+    /// Returns the fault if the stream has ended without its other end having ended it.
+    pub(crate) fn fault(&self) -> Option<&Error> {
+        self.end.as_ref()?.as_ref()
+    }
+
+    /// Returns true if no more messages come.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Parcel>>> {
+        let mut begun = self.begun.take().unwrap_or_else(|| Begun {
+            stage: Stage::Start,
+            filling: Filling::new(START),
+            head: Vec::new(),
+            head_len: 0,
+            lengths: Vec::new(),
+            slices: Vec::new(),
+        });
+        loop {
+            match self.poll_fill(cx, &mut begun.filling)? {
+                Poll::Ready(true) => (),
+                Poll::Ready(false) => {
+                    let is_whole = matches!(begun.stage, Stage::Start) && begun.filling.at == 0;
+                    return Poll::Ready(match is_whole {
+                        true => Ok(None),
+                        false => Err(Error::io(io::ErrorKind::UnexpectedEof.into())),
+                    });
+                }
+                Poll::Pending => {
+                    self.begun = Some(begun);
+                    return Poll::Pending;
+                }
+            }
+            let Filling { memory, len, .. } =
+                std::mem::replace(&mut begun.filling, Filling::new(0));
+            match begun.stage {
+                Stage::Start => {
+                    let number =
+                        |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| memory[at + i]));
+                    let (head, slices) = (number(0) as usize, number(4) as usize);
+                    if slices > MOST_SLICES || head as u64 > self.most {
+                        return Poll::Ready(Err(too_large(head as u64, slices)));
+                    }
+                    begun.head_len = head;
+                    begun.filling = Filling::new(8 * slices);
+                    begun.stage = Stage::Lengths;
+                }
+                Stage::Lengths => {
+                    let lengths = memory.as_chunks::<8>().0;
+                    begun.lengths = lengths.iter().map(|&len| u64::from_le_bytes(len)).collect();
+                    let all = begun
+                        .lengths
+                        .iter()
+                        .fold(begun.head_len as u64, |all, &len| all.saturating_add(len));
+                    if all > self.most {
+                        return Poll::Ready(Err(too_large(all, begun.lengths.len())));
+                    }
+                    begun.filling = Filling::new(begun.head_len);
+                    begun.stage = Stage::Head;
+                }
+                Stage::Head => {
+                    begun.head = memory;
+                    begun.stage = Stage::Slices;
+                    begun.filling = self.slice(&begun);
+                }
+                Stage::Slices => {
+                    if begun.slices.len() == begun.lengths.len() {
+                        return Poll::Ready(Ok(Some(Parcel {
+                            head: begun.head,
+                            payloads: begun.slices,
+                        })));
+                    }
+                    let kept = Arc::downgrade(&self.kept);
+                    begun
+                        .slices
+                        .push(Bytes::from_owner(Payload { memory, len, kept }));
+                    begun.filling = self.slice(&begun);
+                }
+            }
+        }
+    }
+
+    /// Returns memory for the next slice, of length 0 after the last.
+    fn slice(&self, begun: &Begun) -> Filling {
+        let len = begun.lengths.get(begun.slices.len()).copied().unwrap_or(0) as usize;
+        match self.kept.take(len).filter(|_| len > 0) {
+            Some(memory) => Filling { memory, at: 0, len },
+            None => Filling::new(len),
+        }
+    }
+
+    /// Ready with `true` once all of the memory is filled, or with `false` at the end of the stream.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, filling: &mut Filling) -> Result<Poll<bool>> {
+        while filling.at < filling.len {
+            let rest = filling.rest()?;
+            let ready = &self.buffer[self.at..self.filled];
+            if !ready.is_empty() {
+                let len = ready.len().min(rest.len());
+                rest[..len].copy_from_slice(&ready[..len]);
+                self.at += len;
+                filling.at += len;
+                continue;
+            }
+            // Small parts are read together with what follows.
+            let is_direct = rest.len() >= self.buffer.len();
+            let mut buffer = ReadBuf::new(if is_direct { rest } else { &mut self.buffer });
+            let Poll::Ready(read) = self.read.as_mut().poll_read(cx, &mut buffer) else {
+                return Ok(Poll::Pending);
+            };
+            read.map_err(Error::io)?;
+            match (buffer.filled().len(), is_direct) {
+                (0, _) => return Ok(Poll::Ready(false)),
+                (len, true) => filling.at += len,
+                (len, false) => (self.at, self.filled) = (0, len),
+            }
+        }
+        Ok(Poll::Ready(true))
+    }
+}
+
+fn too_large(bytes: u64, slices: usize) -> Error {
+    damaged(format_args!(
+        "a message of {bytes} bytes and {slices} slices, which is too large"
+    ))
+}

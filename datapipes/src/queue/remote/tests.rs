@@ -1,0 +1,169 @@
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tokio::io::{AsyncWriteExt, DuplexStream};
+
+use super::{RemotePut, RemoteTake};
+use crate::codec::{Parcel, Writer};
+use crate::queue::{Limits, Weight};
+use crate::{ErrorKind, Wire};
+
+const WIDE: Limits = Limits {
+    items: 1 << 20,
+    bytes: 1 << 30,
+};
+const ONE: Weight = Weight { items: 1, bytes: 8 };
+const MOST: u64 = 1 << 30;
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+/// A queue whose stream holds `buffer` bytes.
+fn queue(buffer: usize, limits: Limits) -> (RemotePut, RemoteTake) {
+    let (write, read): (DuplexStream, DuplexStream) = tokio::io::duplex(buffer);
+    (
+        RemotePut::new(Box::pin(write), limits),
+        RemoteTake::new(Box::pin(read), MOST),
+    )
+}
+
+async fn next(take: &mut RemoteTake) -> Option<Parcel> {
+    poll_fn(|cx| take.poll_parcel(cx)).await
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Small and large values arrive as they were, in order, whatever the stream takes at once.
+    #[test]
+    fn values_arrive(
+        sizes in prop::collection::vec(prop_oneof![0usize..100, 60_000usize..70_000, 150_000usize..200_000], 0..8),
+        buffer in 1usize..300_000,
+    ) {
+        let values: Vec<Vec<Bytes>> = sizes
+            .chunks(2)
+            .map(|sizes| sizes.iter().map(|&size| Bytes::from(vec![size as u8; size])).collect())
+            .collect();
+        run(async {
+            let (mut put, mut take) = queue(buffer, WIDE);
+            let send = async {
+                for value in &values {
+                    let mut writer = Writer::new();
+                    value.encode(&mut writer).unwrap();
+                    put.send(writer, ONE).unwrap();
+                }
+                poll_fn(|cx| put.poll_flush(cx)).await.unwrap();
+                drop(put);
+            };
+            let receive = async {
+                let mut received = Vec::new();
+                while let Some(parcel) = next(&mut take).await {
+                    received.push(Vec::<Bytes>::decode(&mut parcel.reader()).unwrap());
+                }
+                assert!(take.fault().is_none());
+                received
+            };
+            let ((), received) = futures::join!(send, receive);
+            assert_eq!(received, values);
+        });
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_the_writer() {
+    let limits = Limits {
+        items: 3,
+        bytes: 1 << 20,
+    };
+    run(async {
+        let (mut put, mut take) = queue(16, limits);
+        let mut room = Vec::new();
+        while let std::task::Poll::Ready(Some(free)) =
+            futures::poll!(poll_fn(|cx| put.poll_ready(cx)))
+        {
+            room.push(free);
+            let mut writer = Writer::new();
+            writer.raw(&[7; 100]);
+            put.send(writer, ONE).unwrap();
+        }
+        assert_eq!(room, [3, 2, 1]);
+        assert_eq!(next(&mut take).await.unwrap().head, [7; 100]);
+        assert!(futures::poll!(poll_fn(|cx| put.poll_ready(cx))).is_pending());
+    });
+}
+
+#[test]
+fn a_stream_that_is_cut_is_a_fault_and_one_that_ends_is_none() {
+    run(async {
+        for (bytes, is_cut) in [
+            (&b""[..], false),
+            (b"\x03\0", true),
+            (b"\x03\0\0\0\0\0\0\0ab", true),
+        ] {
+            let (mut write, read) = tokio::io::duplex(64);
+            write.write_all(bytes).await.unwrap();
+            drop(write);
+            let mut take = RemoteTake::new(Box::pin(read), MOST);
+            assert!(next(&mut take).await.is_none());
+            assert_eq!(take.fault().is_some(), is_cut);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_a_message_is_refused_before_memory_is_made() {
+    let mut many = vec![0; 8];
+    many[4..].copy_from_slice(&2u32.to_le_bytes());
+    many.extend([(1u64 << 62).to_le_bytes(); 2].concat());
+    run(async {
+        for bytes in [vec![0xff; 64], many] {
+            let (mut write, read) = tokio::io::duplex(64);
+            write.write_all(&bytes).await.unwrap();
+            let mut take = RemoteTake::new(Box::pin(read), 4096);
+            assert!(next(&mut take).await.is_none());
+            let fault = take.fault().unwrap();
+            assert_eq!(fault.kind(), ErrorKind::Protocol);
+            assert!(fault.to_string().contains("too large"), "{fault}");
+        }
+    });
+}
+
+#[test]
+fn nobody_there_is_noticed_by_the_writer() {
+    run(async {
+        let (mut put, take) = queue(16, WIDE);
+        drop(take);
+        let mut writer = Writer::new();
+        writer.raw(&[7; 100]);
+        put.send(writer, ONE).unwrap();
+        assert!(poll_fn(|cx| put.poll_flush(cx)).await.is_err());
+        assert_eq!(poll_fn(|cx| put.poll_ready(cx)).await, None);
+    });
+}
+
+#[test]
+fn memory_of_slices_is_used_again() {
+    run(async {
+        let (mut put, mut take) = queue(1 << 20, WIDE);
+        let mut places = Vec::new();
+        for round in 0..3u8 {
+            let mut writer = Writer::new();
+            let value = Bytes::from(vec![round; 100_000]);
+            value.encode(&mut writer).unwrap();
+            put.send(writer, ONE).unwrap();
+            let flush = poll_fn(|cx| put.poll_flush(cx));
+            let (flushed, parcel) = futures::join!(flush, next(&mut take));
+            flushed.unwrap();
+            let parcel = parcel.unwrap();
+            let value = Bytes::decode(&mut parcel.reader()).unwrap();
+            assert_eq!(value[..], [round; 100_000]);
+            places.push(value.as_ptr());
+        }
+        assert_eq!(places[0], places[1]);
+        assert_eq!(places[0], places[2]);
+    });
+}

@@ -1,0 +1,45 @@
+//! Children on other machines.
+//!
+//! A worker of another machine is a child at the end of a connection: it makes the same part of the
+//! graph, gets the same orders, and gives the same reports. Who listens is the trainer, so workers
+//! may come and go at any time; nothing but the trainer's jobs knows what is done and what is not.
+//!
+//! - [`handshake`]: how both sides show that they run the same program and know the same secret.
+//! - [`door`]: the trainer's side, which lets workers in.
+//! - [`workers`]: those that are connected to a supervisor.
+//! - [`agent`]: a worker's side: the processes of its machine, each with a connection of its own.
+
+mod agent;
+mod door;
+mod handshake;
+mod workers;
+
+use std::fmt;
+
+use super::ends::{PutEnd, TakeEnd};
+use crate::error::escape;
+
+pub(super) use agent::{Leave, SCHEME, run as run_agent};
+use door::Door;
+pub(super) use workers::Workers;
+
+/// A worker that was let in.
+pub(super) struct RemoteWorker {
+    /// Name of its machine, as it says.
+    pub machine: String,
+    /// Number of its process there.
+    pub process: u32,
+}
+
+/// A worker that was just let in, with the ends of its connection.
+pub(super) struct Arrival {
+    pub worker: RemoteWorker,
+    pub orders: PutEnd,
+    pub reports: TakeEnd,
+}
+
+impl fmt::Display for RemoteWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", escape(&self.machine), self.process)
+    }
+}

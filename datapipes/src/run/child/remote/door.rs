@@ -1,0 +1,149 @@
+//! The trainer's side: lets workers in.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::net::TcpListener;
+
+use super::handshake::{Ends, let_in};
+use super::{Arrival, RemoteWorker};
+use crate::error::escape;
+use crate::processes::{Claim, Remote};
+use crate::run::child::ends::{PutEnd, TakeEnd};
+use crate::{Error, ErrorKind, Result};
+
+/// Greatest time that a worker may take to show what it is.
+const SHAKE: Duration = Duration::from_secs(10);
+/// Greatest number of connections that are not known yet; later ones wait in the system's queue.
+const UNKNOWN: usize = 64;
+/// Pause after the system refused a connection, for want of descriptors for example.
+const PAUSE: Duration = Duration::from_millis(100);
+
+type Greeted = (SocketAddr, Result<Arrival>);
+
+/// A listener, and the connections that have not shown yet what they are.
+pub(super) struct Door {
+    listener: TcpListener,
+    remote: Remote,
+    unknown: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// The last connection that was not let in, and why.
+    refused: Option<String>,
+    _claim: Claim,
+}
+
+impl Door {
+    /// Starts to let workers in. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if another part, loader or epoch does so.
+    pub(super) fn open(remote: &Remote) -> Result<Door> {
+        let claim = remote.claim().ok_or_else(|| {
+            let message = format!(
+                "another part, loader or running epoch has the workers at {}: each needs a `Remote` of its own",
+                remote.address()
+            );
+            Error::new(ErrorKind::Config, message)
+        })?;
+        let listener = claim.listener().and_then(TcpListener::from_std);
+        Ok(Door {
+            listener: listener.map_err(Error::io)?,
+            remote: remote.clone(),
+            unknown: FuturesUnordered::new(),
+            pause: None,
+            refused: None,
+            _claim: claim,
+        })
+    }
+
+    /// Ready with the next worker that is let in.
+    pub(super) fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        loop {
+            if let Poll::Ready(Some((address, greeted))) = self.unknown.poll_next_unpin(cx) {
+                match greeted {
+                    Ok(worker) => return Poll::Ready(worker),
+                    Err(error) => self.refuse(address, &error),
+                }
+                continue;
+            }
+            if let Some(pause) = &mut self.pause {
+                if pause.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.pause = None;
+            }
+            if self.unknown.len() >= UNKNOWN {
+                return Poll::Pending;
+            }
+            match self.listener.poll_accept(cx) {
+                Poll::Ready(Ok((stream, address))) => {
+                    let token = self.remote.token.clone();
+                    self.unknown.push(Box::pin(async move {
+                        let greeted = greet(stream, token.as_deref().unwrap_or_default());
+                        let greeted = tokio::time::timeout(SHAKE, greeted).await;
+                        let late =
+                            || Error::new(ErrorKind::Io, format!("it said nothing for {SHAKE:?}"));
+                        (address, greeted.unwrap_or_else(|_| Err(late())))
+                    }));
+                }
+                Poll::Ready(Err(error)) => {
+                    let remote = &self.remote;
+                    crate::error::quietly(|| {
+                        tracing::warn!(address = %remote.address(), %error, "cannot accept a worker");
+                    });
+                    self.pause = Some(Box::pin(tokio::time::sleep(PAUSE)));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn refuse(&mut self, address: SocketAddr, error: &Error) {
+        // The message may have text of an unknown machine.
+        let why = escape(error.message()).into_owned();
+        // One that is gone, or says nothing, is as likely a port scanner, or came long ago.
+        if error.kind() == ErrorKind::Io {
+            crate::error::quietly(|| tracing::debug!(%address, "not a worker: {why}"));
+            return;
+        }
+        crate::error::quietly(|| tracing::warn!(%address, "a worker was not let in: {why}"));
+        self.refused = Some(format!("{address}: {why}"));
+    }
+}
+
+/// Prints that no worker came, and what to do.
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, wait) = (self.remote.address(), self.remote.wait);
+        write!(
+            f,
+            "no worker is connected to {address}, and none came for {wait:?}; on each worker machine start this program \
+             with DATAPIPES_WORKER=tcp://HOST:{}",
+            address.port()
+        )?;
+        match &self.refused {
+            Some(refused) => write!(f, "; the last one was not let in, {refused}"),
+            None => Ok(()),
+        }
+    }
+}
+
+async fn greet(stream: tokio::net::TcpStream, token: &str) -> Result<Arrival> {
+    let mut ends = Ends::new(stream).map_err(|error: io::Error| Error::io(error))?;
+    let greeting = let_in(&mut ends, token).await?;
+    Ok(Arrival {
+        worker: RemoteWorker {
+            machine: greeting.machine,
+            process: greeting.process,
+        },
+        orders: PutEnd::Remote(ends.put),
+        reports: TakeEnd::Remote(ends.take),
+    })
+}

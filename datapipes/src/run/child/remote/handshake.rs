@@ -1,0 +1,257 @@
+//! The first messages of a connection between machines.
+//!
+//! 1. The worker says what it is: version, executable, machine, process, and a random number.
+//! 2. The trainer refuses, with the reason, or sends a random number of its own and its proof.
+//! 3. The worker checks the proof, and sends its own.
+//! 4. The trainer refuses, or lets it in.
+//!
+//! A proof is a hash of the secret, the two random numbers, the executable, and the side, so that
+//! none can be used again, or sent back. A worker runs functions that the trainer names by their
+//! place in the executable: it therefore does nothing before it knows that the other side has the
+//! secret, and the same executable.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::OnceLock;
+
+use blake3::Hash;
+use tokio::net::TcpStream;
+
+use crate::codec::damaged;
+use crate::error::escape;
+use crate::queue::{Limits, RemotePut, RemoteTake, Weight};
+use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
+
+/// Version of the messages between trainer and worker.
+const PROTOCOL: u32 = 1;
+/// First word of a worker.
+const MAGIC: &str = "datapipes worker";
+/// Greatest length of a message before the other side is known, in bytes.
+const MOST_UNKNOWN: u64 = 4096;
+/// Greatest length of a message afterwards.
+const MOST_KNOWN: u64 = 1 << 40;
+/// Limits of what waits before the child's own are set.
+const LIMITS: Limits = Limits {
+    items: 4096,
+    bytes: 16 << 20,
+};
+
+/// A worker, by its own words.
+#[derive(Debug, PartialEq)]
+pub(super) struct Greeting {
+    pub machine: String,
+    pub process: u32,
+    nonce: [u8; 32],
+}
+
+/// The two ends of a connection.
+pub(super) struct Ends {
+    pub put: RemotePut,
+    pub take: RemoteTake,
+}
+
+impl Ends {
+    /// Makes the ends of a connection.
+    pub(super) fn new(stream: TcpStream) -> io::Result<Ends> {
+        stream.set_nodelay(true)?;
+        use rustix::net::sockopt;
+        // A machine that is gone without a word is noticed after some seconds.
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, std::time::Duration::from_secs(5))?;
+        sockopt::set_tcp_keepintvl(&stream, std::time::Duration::from_secs(2))?;
+        sockopt::set_tcp_keepcnt(&stream, 3)?;
+        let (read, write) = stream.into_split();
+        Ok(Ends {
+            put: RemotePut::new(Box::pin(write), LIMITS),
+            take: RemoteTake::new(Box::pin(read), MOST_UNKNOWN),
+        })
+    }
+
+    async fn send(&mut self, message: &impl Wire) -> Result<()> {
+        let mut writer = Writer::new();
+        message.encode(&mut writer)?;
+        self.put.send(writer, Weight { items: 1, bytes: 0 })?;
+        poll_fn(|cx| self.put.poll_flush(cx)).await
+    }
+
+    async fn receive<T>(&mut self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
+        let Some(parcel) = poll_fn(|cx| self.take.poll_parcel(cx)).await else {
+            return Err(match self.take.fault() {
+                Some(fault) => Error::new(fault.kind(), fault.message()),
+                None => Error::new(ErrorKind::Io, "it closed the connection"),
+            });
+        };
+        let mut reader = parcel.reader();
+        let value = read(&mut reader)?;
+        reader.end()?;
+        Ok(value)
+    }
+}
+
+/// Receives a worker's greeting, and lets it in or tells it why not.
+///
+/// # Errors
+/// The reason for which it was not let in.
+pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
+    let ours = executable()?;
+    let greeting = ends
+        .receive(|from| {
+            if String::decode(from)? != MAGIC {
+                return Err(damaged("no greeting of a worker"));
+            }
+            let version = u32::decode(from)?;
+            if version != PROTOCOL {
+                // The rest may be anything.
+                from.raw(from.left())?;
+                return Ok(Err(format!(
+                    "it speaks version {version} of the protocol, and this program version {PROTOCOL}"
+                )));
+            }
+            let executable = Hash::from_bytes(Wire::decode(from)?);
+            let greeting = Greeting {
+                machine: Wire::decode(from)?,
+                process: Wire::decode(from)?,
+                nonce: Wire::decode(from)?,
+            };
+            Ok(if executable == ours {
+                Ok(greeting)
+            } else {
+                Err(format!(
+                    "it runs another executable ({}) than the trainer ({}): both have to be copies of one file",
+                    short(executable),
+                    short(ours)
+                ))
+            })
+        })
+        .await?;
+    let greeting = match greeting {
+        Ok(greeting) => greeting,
+        Err(why) => return refuse(ends, why).await,
+    };
+    let nonce = nonce()?;
+    let proof = |side| prove(side, token, &greeting.nonce, &nonce, ours);
+    ends.send(&(true, nonce, *proof("trainer").as_bytes()))
+        .await?;
+    let theirs = Hash::from_bytes(ends.receive(Wire::decode).await?);
+    // Comparing two hashes takes the same time wherever they differ.
+    if theirs != proof("worker") {
+        return refuse(ends, "it has another token".to_owned()).await;
+    }
+    ends.send(&true).await?;
+    ends.take.set_most(MOST_KNOWN);
+    Ok(greeting)
+}
+
+async fn refuse<T>(ends: &mut Ends, why: String) -> Result<T> {
+    ends.send(&(false, why.clone())).await?;
+    Err(Error::new(ErrorKind::Denied, why))
+}
+
+/// Greets a trainer, as a worker.
+///
+/// # Errors
+/// [`ErrorKind::Denied`] with the trainer's reason; any other if the connection is lost, or the
+/// other side is no trainer with the same secret.
+pub(super) async fn enter(ends: &mut Ends, token: &str) -> Result<()> {
+    let ours = executable()?;
+    let greeting = Greeting {
+        machine: machine(),
+        process: std::process::id(),
+        nonce: nonce()?,
+    };
+    let Greeting {
+        machine,
+        process,
+        nonce,
+    } = &greeting;
+    let about = (*ours.as_bytes(), machine.clone(), *process, *nonce);
+    ends.send(&(MAGIC.to_owned(), PROTOCOL, about)).await?;
+    let (nonce, proof): ([u8; 32], [u8; 32]) = ends
+        .receive(|from| {
+            verdict(from)?;
+            Ok((Wire::decode(from)?, Wire::decode(from)?))
+        })
+        .await?;
+    let expected = |side| prove(side, token, &greeting.nonce, &nonce, ours);
+    let is_known = Hash::from_bytes(proof) == expected("trainer");
+    // Sent in either case, so that the trainer's log has the reason, too.
+    ends.send(expected("worker").as_bytes()).await?;
+    let verdict = ends.receive(verdict).await;
+    if !is_known {
+        return Err(Error::new(
+            ErrorKind::Denied,
+            "the trainer has another token",
+        ));
+    }
+    verdict?;
+    ends.take.set_most(MOST_KNOWN);
+    Ok(())
+}
+
+/// Reads if the trainer goes on.
+fn verdict(from: &mut Reader<'_>) -> Result<()> {
+    if bool::decode(from)? {
+        return Ok(());
+    }
+    let why = String::decode(from)?;
+    Err(Error::new(
+        ErrorKind::Denied,
+        format!("the trainer refuses this worker: {}", escape(&why)),
+    ))
+}
+
+fn prove(side: &str, token: &str, worker: &[u8; 32], trainer: &[u8; 32], executable: Hash) -> Hash {
+    let key = blake3::derive_key(
+        "datapipes 2026-11 token of remote workers",
+        token.as_bytes(),
+    );
+    let mut hasher = blake3::Hasher::new_keyed(&key);
+    hasher.update(worker);
+    hasher.update(trainer);
+    hasher.update(executable.as_bytes());
+    hasher.update(side.as_bytes());
+    hasher.finalize()
+}
+
+/// Returns the hash of this process's executable.
+fn executable() -> Result<Hash> {
+    static HASH: OnceLock<Hash> = OnceLock::new();
+    if let Some(hash) = HASH.get() {
+        return Ok(*hash);
+    }
+    let hash = || -> io::Result<Hash> {
+        let mut hasher = blake3::Hasher::new();
+        let mut file = super::super::entry::executable()?;
+        io::copy(&mut file, &mut hasher)?;
+        Ok(hasher.finalize())
+    };
+    let hash = hash().map_err(|error| Error::io(error).within("cannot read this executable"))?;
+    Ok(*HASH.get_or_init(|| hash))
+}
+
+fn short(hash: Hash) -> String {
+    hash.to_hex()[..12].to_owned()
+}
+
+fn nonce() -> Result<[u8; 32]> {
+    let mut nonce = [0; 32];
+    let filled = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
+    match filled.map_err(|error| Error::io(error.into()))? {
+        32 => Ok(nonce),
+        _ => Err(Error::new(
+            ErrorKind::Io,
+            "the system has no random numbers",
+        )),
+    }
+}
+
+/// Returns the name of this machine.
+fn machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String = name.trim().chars().take(64).collect();
+    if name.is_empty() {
+        "unknown".to_owned()
+    } else {
+        name
+    }
+}

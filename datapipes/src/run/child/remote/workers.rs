@@ -1,0 +1,116 @@
+//! The workers of a supervisor: who is connected, and how long nobody was.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::Door;
+use crate::run::child::child_slot::run_worker;
+use crate::run::child::slots::SlotsShared;
+use crate::{Error, ErrorKind};
+
+/// Interval between two looks if work waits while nobody is connected.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The workers that are connected to a supervisor.
+pub(in crate::run::child) struct Workers {
+    shared: Rc<SlotsShared>,
+    /// `None` until there is work, and while it cannot be opened.
+    door: Option<Door>,
+    connected: FuturesUnordered<Pin<Box<dyn Future<Output = usize>>>>,
+    /// Free places; those of processes of this machine come before them.
+    places: BTreeSet<usize>,
+    /// Time when work began to wait for a worker.
+    waits: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Workers {
+    /// Starts to let workers in, if the part is for them.
+    pub(in crate::run::child) fn new(shared: &Rc<SlotsShared>) -> Option<Workers> {
+        let processes = &shared.plan.processes;
+        processes.remote.as_ref()?;
+        Some(Workers {
+            shared: shared.clone(),
+            door: None,
+            connected: FuturesUnordered::new(),
+            places: (processes.here()..processes.count).collect(),
+            waits: None,
+            timer: Box::pin(sleep_until(Instant::now())),
+        })
+    }
+
+    /// Works with those who are there, lets others in, and stops all work if nobody comes.
+    pub(in crate::run::child) fn poll(&mut self, cx: &mut Context<'_>) {
+        if self.door.is_none()
+            && self.shared.has_work()
+            && let Some(remote) = &self.shared.plan.processes.remote
+        {
+            match Door::open(remote) {
+                Ok(door) => self.door = Some(door),
+                Err(error) => self.shared.break_off(error),
+            }
+        }
+        loop {
+            if let Poll::Ready(Some(place)) = self.connected.poll_next_unpin(cx) {
+                self.places.insert(place);
+                self.shared.set_workers(-1);
+                continue;
+            }
+            // Where all places are taken, more workers wait in the system's queue.
+            let (Some(door), Some(&place)) = (&mut self.door, self.places.first()) else {
+                break;
+            };
+            let Poll::Ready(arrival) = door.poll_worker(cx) else {
+                break;
+            };
+            self.places.remove(&place);
+            self.shared.set_workers(1);
+            let shared = self.shared.clone();
+            self.connected.push(Box::pin(async move {
+                run_worker(shared, place, arrival).await;
+                place
+            }));
+        }
+        self.poll_patience(cx);
+    }
+
+    fn poll_patience(&mut self, cx: &mut Context<'_>) {
+        let processes = &self.shared.plan.processes;
+        let (Some(door), Some(remote)) = (&self.door, &processes.remote) else {
+            return;
+        };
+        if processes.here() > 0 || self.shared.workers() > 0 {
+            self.waits = None;
+            return;
+        }
+        loop {
+            let now = Instant::now();
+            match (self.shared.has_work(), self.waits) {
+                (false, _) => self.waits = None,
+                (true, None) => self.waits = Some(now),
+                (true, Some(since)) if now - since >= remote.wait => {
+                    self.waits = None;
+                    self.shared
+                        .break_off(Error::new(ErrorKind::Worker, door.to_string()));
+                }
+                (true, Some(_)) => {}
+            }
+            if self.waits.is_none() {
+                // Jobs wake this task when they come.
+                return;
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            self.timer.as_mut().reset(now + LOOK.min(remote.wait));
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Parts of graphs on workers: processes of this executable that connect over TCP, as those of other
+//! machines do.
+
+#![cfg(all(feature = "remote", target_os = "linux"))]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use datapipes::loader::Builder;
+use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote};
+
+datapipes::before_main!();
+
+const TOKEN: &str = "the secret of these tests";
+/// Greatest time for anything to happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn remote() -> Remote {
+    Remote::listen("127.0.0.1:0")
+        .unwrap()
+        .token(TOKEN)
+        .wait(PATIENCE)
+}
+
+/// A worker machine: an agent with its processes. Dropping it kills them all.
+struct Machine(Child);
+
+impl Machine {
+    fn start(address: SocketAddr, processes: usize) -> Machine {
+        let executable = std::env::current_exe().unwrap();
+        Machine::of(&executable, address, processes, TOKEN)
+    }
+
+    fn of(executable: &Path, address: SocketAddr, processes: usize, token: &str) -> Machine {
+        let command = Command::new(executable)
+            .env("DATAPIPES_WORKER", format!("tcp://{address}"))
+            .env("DATAPIPES_WORKER_PROCESSES", processes.to_string())
+            .env("DATAPIPES_TOKEN", token)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        Machine(command.unwrap())
+    }
+
+    /// The numbers of its worker processes.
+    fn processes(&self) -> Vec<i32> {
+        let agent = self.0.id();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+                continue;
+            };
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let parent = stat
+                .rsplit(')')
+                .next()
+                .and_then(|rest| rest.split_whitespace().nth(1));
+            if parent == Some(&agent.to_string()) {
+                found.push(pid);
+            }
+        }
+        found
+    }
+
+    fn signal(&self, signal: &str) {
+        signal_to(self.0.id() as i32, signal);
+    }
+
+    /// Waits for its end, and returns what it printed.
+    fn end(mut self) -> String {
+        let mut printed = String::new();
+        let mut errors = self.0.stderr.take().unwrap();
+        errors.read_to_string(&mut printed).unwrap();
+        assert!(self.0.wait().unwrap().success(), "{printed}");
+        printed
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn signal_to(pid: i32, signal: &str) {
+    let status = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn loader(graph: Graph<Vec<u64>>) -> DataLoader<Vec<u64>> {
+    builder(graph).build().unwrap()
+}
+
+fn builder(graph: Graph<Vec<u64>>) -> Builder<Vec<u64>> {
+    DataLoader::builder(graph).seed(7).workers(2).resumable()
+}
+
+/// Random numbers that depend on the item, made where the part runs, by items of some microseconds.
+fn part(numbers: Graph<u64>) -> Graph<u64> {
+    numbers.map_with_rng(|n, rng| {
+        let mut sum = n;
+        for _ in 0..200 {
+            sum = sum.wrapping_mul(31).wrapping_add(rng.next_u64());
+        }
+        sum
+    })
+}
+
+fn graph(remote: Option<Remote>, part: fn(Graph<u64>) -> Graph<u64>) -> Graph<Vec<u64>> {
+    let numbers = Graph::range(0..4000).shuffle(100);
+    let made = match remote {
+        Some(remote) => numbers.on_workers(remote, part),
+        None => part(numbers),
+    };
+    made.shuffle(50).batch(32)
+}
+
+fn all(loader: &DataLoader<Vec<u64>>, epoch: u64) -> Vec<Vec<u64>> {
+    loader.epoch(epoch).blocking().map(Result::unwrap).collect()
+}
+
+#[test]
+fn the_sequence_is_that_of_one_process() {
+    let here = loader(graph(None, part));
+    let remote = remote();
+    let machines = [1, 2].map(|processes| Machine::start(remote.address(), processes));
+    let there = loader(graph(Some(remote), part));
+    for epoch in 0..3 {
+        assert_eq!(all(&there, epoch), all(&here, epoch));
+    }
+    let stats = there.stats().unwrap();
+    let processes = stats
+        .segments
+        .iter()
+        .find_map(|segment| segment.processes.as_ref());
+    assert_eq!(processes.unwrap().died, 0, "{stats}");
+    drop(machines);
+}
+
+#[test]
+fn an_epoch_goes_on_from_a_checkpoint_with_other_workers() {
+    let here = loader(graph(None, part));
+    let remote1 = remote();
+    let machine = Machine::start(remote1.address(), 2);
+    let there = loader(graph(Some(remote1), part));
+    let mut epoch = there.epoch(0).blocking();
+    let mut batches: Vec<_> = epoch.by_ref().take(40).map(Result::unwrap).collect();
+    let state = epoch.checkpoint().unwrap();
+    drop((epoch, there, machine));
+    let remote2 = remote();
+    let _machine = Machine::start(remote2.address(), 1);
+    let there = loader(graph(Some(remote2), part));
+    let rest = there.resume(&state).unwrap().blocking();
+    batches.extend(rest.map(Result::unwrap));
+    assert_eq!(batches, all(&here, 0));
+}
+
+#[test]
+fn workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
+    let here = loader(graph(None, part));
+    let remote = remote();
+    let address = remote.address();
+    let there = loader(graph(Some(remote), part));
+    let mut rng = datapipes::Rng::from_key([5; 4]);
+    let mut machines = vec![Machine::start(address, 1)];
+    for epoch in 0..6 {
+        let mut batches = Vec::new();
+        for batch in there.epoch(epoch).blocking() {
+            batches.push(batch.unwrap());
+            match rng.next_u64() % 16 {
+                // None, at times: then the epoch waits for the next.
+                0 if !machines.is_empty() => {
+                    let place = rng.next_u64() as usize % machines.len();
+                    drop(machines.swap_remove(place));
+                }
+                1 => {
+                    let processes = machines
+                        .iter()
+                        .flat_map(Machine::processes)
+                        .collect::<Vec<_>>();
+                    if !processes.is_empty() {
+                        let pid = processes[rng.next_u64() as usize % processes.len()];
+                        let _ = Command::new("kill").args(["-9", &pid.to_string()]).output();
+                    }
+                }
+                _ => {}
+            }
+            if machines.is_empty() || rng.next_u64().is_multiple_of(64) {
+                machines.push(Machine::start(address, 1 + rng.next_u64() as usize % 2));
+            }
+            if machines.len() > 3 {
+                machines.remove(0).signal("-TERM");
+            }
+        }
+        assert_eq!(batches, all(&here, epoch), "epoch {epoch}");
+    }
+}
+
+#[test]
+fn a_worker_that_hangs_loses_its_work_to_another() {
+    let here = loader(graph(None, part));
+    let remote = remote();
+    let machines = [(); 2].map(|()| Machine::start(remote.address(), 1));
+    let there = loader(graph(Some(remote), part));
+    let mut epoch = there.epoch(0).blocking();
+    let mut batches: Vec<_> = epoch.by_ref().take(10).map(Result::unwrap).collect();
+    until("both connected", || connected(&there) == 2);
+    for pid in machines[0].processes() {
+        signal_to(pid, "-STOP");
+    }
+    batches.extend(epoch.map(Result::unwrap));
+    assert_eq!(batches, all(&here, 0));
+    // Stopped processes that are killed by their agent's end.
+    drop(machines);
+}
+
+fn connected<T: Send + 'static>(loader: &DataLoader<T>) -> usize {
+    let stats = loader.stats().unwrap();
+    let mut processes = stats
+        .segments
+        .iter()
+        .filter_map(|segment| segment.processes.as_ref());
+    processes.next().unwrap().children.len()
+}
+
+#[test]
+fn a_machine_that_is_asked_to_end_ends_its_jobs_first() {
+    let here = loader(graph(None, part));
+    let remote = remote();
+    let address = remote.address();
+    let first = Machine::start(address, 2);
+    let there = loader(graph(Some(remote), part));
+    let mut epoch = there.epoch(0).blocking();
+    let mut batches: Vec<_> = epoch.by_ref().take(10).map(Result::unwrap).collect();
+    let _second = Machine::start(address, 1);
+    first.signal("-TERM");
+    let printed = first.end();
+    assert!(!printed.contains("replaced"), "{printed}");
+    batches.extend(epoch.map(Result::unwrap));
+    assert_eq!(batches, all(&here, 0));
+    let stats = there.stats().unwrap();
+    let processes = stats
+        .segments
+        .iter()
+        .find_map(|segment| segment.processes.as_ref());
+    assert_eq!(processes.unwrap().died, 0, "{stats}");
+}
+
+#[test]
+fn nobody_there_is_said_in_time_and_why_the_last_was_refused() {
+    let remote = remote().wait(Duration::from_millis(1500));
+    let other = Path::new(env!("CARGO_TARGET_TMPDIR")).join("another-executable");
+    std::fs::copy(std::env::current_exe().unwrap(), &other).unwrap();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(&other)
+        .unwrap()
+        .write_all(b"!")
+        .unwrap();
+    let address = remote.address();
+    let there = loader(graph(Some(remote), part));
+    let error = there.epoch(0).blocking().next().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Worker);
+    let said = error.to_string();
+    assert!(said.contains("DATAPIPES_WORKER=tcp://"), "{said}");
+    assert!(!said.contains("not let in"), "{said}");
+    let ours = std::env::current_exe().unwrap();
+    for (executable, token, why) in [
+        (&ours, "another", "another token"),
+        (&other, TOKEN, "another executable"),
+    ] {
+        let machine = Machine::of(executable, address, 1, token);
+        let error = there.epoch(0).blocking().next().unwrap().unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains(why), "{said}");
+        assert!(!said.contains(TOKEN), "{said}");
+        machine.signal("-TERM");
+        let printed = machine.end();
+        assert!(
+            printed.contains(why) && !printed.contains(TOKEN),
+            "{printed}"
+        );
+    }
+    // The loader goes on once a worker is there.
+    let _machine = Machine::start(address, 1);
+    assert_eq!(all(&there, 0), all(&loader(graph(None, part)), 0));
+}
+
+#[test]
+fn work_is_done_here_while_nobody_is_there() {
+    let remote = remote().or_here(1);
+    let address = remote.address();
+    let there = loader(graph(Some(remote), part));
+    let here = loader(graph(None, part));
+    assert_eq!(all(&there, 0), all(&here, 0));
+    let _machine = Machine::start(address, 1);
+    until("a worker is used", || {
+        assert_eq!(all(&there, 1), all(&here, 1));
+        let stats = there.stats().unwrap();
+        let processes = stats
+            .segments
+            .iter()
+            .find_map(|segment| segment.processes.as_ref());
+        let children = &processes.unwrap().children;
+        children
+            .iter()
+            .any(|child| child.machine.is_some() && child.items > 0)
+    });
+}
+
+fn ends_its_process_at(n: u64) -> bool {
+    n % 1000 == 77
+}
+
+#[test]
+fn an_item_that_ends_every_worker_is_an_error_with_its_name() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 2);
+    let made = Graph::range(0..3000).on_workers(remote, |numbers| {
+        numbers
+            .map(|n| {
+                if ends_its_process_at(n) {
+                    std::process::abort();
+                }
+                n
+            })
+            .named("decode")
+    });
+    let there = builder(made.batch(10))
+        .on_error(OnError::skip(10))
+        .build()
+        .unwrap();
+    let items: Vec<u64> = there.epoch(0).blocking().flat_map(Result::unwrap).collect();
+    let expected: Vec<u64> = (0..3000).filter(|&n| !ends_its_process_at(n)).collect();
+    assert_eq!(items, expected);
+    let said = there.stats().unwrap().to_string();
+    assert!(said.contains("3 items given up"), "{said}");
+}
+
+#[test]
+fn strangers_at_the_port_disturb_nobody() {
+    let here = loader(graph(None, part));
+    let remote = remote();
+    let address = remote.address();
+    let _machine = Machine::start(address, 1);
+    let there = loader(graph(Some(remote), part));
+    let garbage: [&[u8]; 4] = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 4096],
+        b"\x10\0\0\0\0\0\0\0\x10datapipes worker",
+    ];
+    let mut open = Vec::new();
+    let mut batches = Vec::new();
+    for (number, batch) in there.epoch(0).blocking().enumerate() {
+        batches.push(batch.unwrap());
+        let mut stream = TcpStream::connect(address).unwrap();
+        let _ = stream.write_all(garbage[number % garbage.len()]);
+        if number % 3 == 0 {
+            open.push(stream);
+        }
+    }
+    assert_eq!(batches, all(&here, 0));
+}
+
+/// A relay between workers and trainer, whose connections can be cut.
+fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (streams, open) = (
+        Arc::<Mutex<Vec<TcpStream>>>::default(),
+        Arc::new(AtomicBool::new(true)),
+    );
+    let (kept, is_open) = (streams.clone(), open.clone());
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let Some(far) = is_open
+                .load(Ordering::SeqCst)
+                .then(|| TcpStream::connect(to).ok())
+                .flatten()
+            else {
+                continue;
+            };
+            for (mut from, mut to) in [
+                (near.try_clone().unwrap(), far.try_clone().unwrap()),
+                (far.try_clone().unwrap(), near.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+            kept.lock().unwrap().extend([near, far]);
+        }
+    });
+    (address, streams, open)
+}
+
+#[test]
+fn a_network_that_is_cut_costs_no_sample() {
+    let here = loader(graph(None, part));
+    let remote = remote();
+    let (address, streams, open) = relay(remote.address());
+    let _machine = Machine::start(address, 2);
+    let there = loader(graph(Some(remote), part));
+    let cut = || {
+        for stream in streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    };
+    for epoch in 0..3 {
+        let mut batches = Vec::new();
+        for (number, batch) in there.epoch(epoch).blocking().enumerate() {
+            batches.push(batch.unwrap());
+            if number % 20 == 7 {
+                // A cut of some time, in which workers try in vain, and one of none.
+                open.store(number % 40 != 7, Ordering::SeqCst);
+                cut();
+                open.store(true, Ordering::SeqCst);
+            }
+        }
+        assert_eq!(batches, all(&here, epoch));
+    }
+}
+
+#[test]
+fn an_address_for_others_needs_a_token() {
+    let open = Remote::listen("0.0.0.0:0").unwrap();
+    let said = builder(graph(Some(open.clone()), part))
+        .build()
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("it needs a token"), "{said}");
+    assert!(builder(graph(Some(open.token("x")), part)).build().is_ok());
+    let said = Remote::listen("192.0.2.1:1").unwrap_err().to_string();
+    assert!(said.contains("cannot listen at 192.0.2.1:1"), "{said}");
+}
+
+#[test]
+fn two_parts_do_not_share_an_address() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 1);
+    let first = loader(graph(Some(remote.clone()), part));
+    let second = loader(graph(Some(remote), part));
+    let mut epoch = first.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let error = second.epoch(0).blocking().next().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("has the workers at"), "{error}");
+    drop((epoch, first));
+    all(&second, 0);
+}
+
+#[test]
+fn a_program_with_nothing_to_work_for_ends_when_it_was_told_to() {
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let command = Command::new(std::env::current_exe().unwrap())
+        .env("DATAPIPES_WORKER", format!("tcp://{nobody}"))
+        .env("DATAPIPES_WORKER_PROCESSES", "2")
+        .env("DATAPIPES_WORKER_IDLE", "0")
+        .stderr(Stdio::piped())
+        .spawn();
+    Machine(command.unwrap()).end();
+}
