@@ -10,46 +10,14 @@ mod support;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use datapipes::{DataLoader, Graph, OnError, Rng, Tensor};
-use datapipes_image::prelude::*;
-use datapipes_image::{Image, resize};
+use datapipes::{DataLoader, Graph, OnError, Tensor};
+use support::pictures::{decoded, pictures};
 use support::{Lines, case, median, peer_case};
 
 const CHILDREN: usize = 2;
 const BATCH: usize = 64;
 /// Size of a large item in bytes: an image of 224x224, three channels, as `f32`.
 const LARGE: usize = 3 * 224 * 224 * 4;
-
-/// Makes pictures of about 500x375, as JPEG files in memory.
-fn pictures(count: usize) -> Vec<Bytes> {
-    let mut rng = Rng::from_key([7; 4]);
-    let mut picture = || {
-        let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
-        let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image = resize(&coarse, 500, 375, Filter::CatmullRom).expect("a fine size");
-        image
-            .data_mut()
-            .iter_mut()
-            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
-        let mut file = Vec::new();
-        let encoder = jpeg_encoder::Encoder::new(&mut file, 87);
-        encoder
-            .encode(image.data(), 500, 375, jpeg_encoder::ColorType::Rgb)
-            .expect("a fine picture");
-        Bytes::from(file)
-    };
-    (0..count).map(|_| picture()).collect()
-}
-
-/// Does the work of W2 on each picture.
-fn decoded(files: Graph<Bytes>) -> Graph<Tensor> {
-    files.image_rows(
-        ImageRows::random_resized_crop(224)
-            .random_hflip(0.5)
-            .normalize(Normalize::IMAGENET),
-    )
-}
 
 fn large(numbers: Graph<u64>) -> Graph<Tensor> {
     numbers.map(|n| Tensor::from_vec(vec![n as u8; LARGE], [LARGE]).expect("so many"))

@@ -1,6 +1,8 @@
 //! Helpers of the benches: paired runs, medians, ratios, peers.
 #![allow(dead_code, reason = "each bench uses its part")]
 
+pub mod pictures;
+
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,0 +1,231 @@
+//! Parts of graphs on workers that connect over TCP, here on loopback: images against threads on the
+//! same cores, batches of 38.5 MB against plain TCP, small items, workers that wait, the first batch,
+//! and the silence after a worker is killed.
+//!
+//! `cargo bench --bench remote [-- --json]`. One line a case. Workers and consumer share the cores.
+//! The peer's figures for the same work are those of tf.data's service (`BENCHMARKS.md`).
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use datapipes::{DType, DataLoader, Graph, Remote, Tensor};
+use support::pictures::{decoded, pictures};
+use support::{Case, Lines, case, median};
+
+/// Images of a batch.
+const BATCH: usize = 64;
+/// Shape of a batch of images.
+const SHAPE: [usize; 4] = [BATCH, 3, 224, 224];
+const LEN: usize = BATCH * 3 * 224 * 224;
+/// Workers that wait instead of computing.
+const WAITING: usize = 16;
+
+/// A worker machine, which ends when it is dropped.
+struct Machine(Child);
+
+impl Machine {
+    fn start(address: SocketAddr, processes: usize) -> Machine {
+        let executable = std::env::current_exe().expect("this program");
+        let command = Command::new(executable)
+            .env("DATAPIPES_WORKER", format!("tcp://{address}"))
+            .env("DATAPIPES_WORKER_PROCESSES", processes.to_string())
+            .stderr(Stdio::null())
+            .spawn();
+        Machine(command.expect("it starts"))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn listen() -> Remote {
+    Remote::listen("127.0.0.1:0").expect("a free port")
+}
+
+/// A loader with workers of its own.
+fn on_workers<T: Send + 'static>(
+    processes: usize,
+    graph: impl FnOnce(Remote) -> Graph<T>,
+) -> (DataLoader<T>, Machine) {
+    let remote = listen();
+    let machine = Machine::start(remote.address(), processes);
+    (loader(graph(remote), 2), machine)
+}
+
+fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
+    let builder = DataLoader::builder(graph).workers(workers);
+    builder.build().expect("a right graph")
+}
+
+/// Times an epoch, after one that starts everything.
+fn again<'a, T: Send + 'static>(name: &str, loader: &'a DataLoader<T>) -> Case<'a> {
+    let mut epoch = 0;
+    case(name, move || {
+        epoch += 1;
+        loader
+            .epoch(epoch)
+            .blocking()
+            .for_each(|item| drop(std::hint::black_box(item.expect("no failures"))));
+    })
+}
+
+/// Sends `count` batches of `bytes` over loopback, in and from memory that is used again.
+fn plain_tcp(count: usize, bytes: usize) -> Case<'static> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut put =
+        TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
+    let (mut take, _) = listener.accept().expect("it was connected");
+    let mut received = vec![0u8; bytes];
+    let batch = vec![7u8; bytes];
+    case("plain TCP", move || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..count).for_each(|_| put.write_all(&batch).expect("it reads")));
+            (0..count).for_each(|_| take.read_exact(&mut received).expect("it writes"));
+        });
+    })
+}
+
+fn floats(numbers: Graph<u64>) -> Graph<Tensor> {
+    numbers.try_map(|_| Tensor::zeros(DType::F32, SHAPE))
+}
+
+fn bytes(numbers: Graph<u64>) -> Graph<Tensor> {
+    numbers.try_map(|_| Tensor::zeros(DType::U8, SHAPE))
+}
+
+/// Seconds from the start of an epoch to its first batch, with workers that are there.
+fn first_batch() -> f64 {
+    let (loader, _machine) = on_workers(2, |remote| {
+        let made = Graph::range(0..6400).on_workers(remote, |numbers| numbers.map(|n| n));
+        made.batch(BATCH)
+    });
+    loader.epoch(0).blocking().for_each(drop);
+    let seconds = (1..20).map(|epoch| {
+        let begun = Instant::now();
+        let first = loader.epoch(epoch).blocking().next();
+        assert_eq!(first.expect("a batch").expect("no failure").len(), BATCH);
+        begun.elapsed().as_secs_f64()
+    });
+    median(seconds.collect())
+}
+
+/// The longest pause of a consumer after the kill of one of two machines, in seconds.
+fn silence() -> f64 {
+    let pauses = (0..5).map(|_| {
+        let remote = listen();
+        let address = remote.address();
+        let mut machines = vec![Machine::start(address, 1), Machine::start(address, 1)];
+        let made = Graph::range(0..20_000).on_workers(remote, |numbers| {
+            numbers.map(|n| {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(200) {}
+                n
+            })
+        });
+        let loader = loader(made, 2);
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+        for (number, item) in loader.epoch(0).blocking().enumerate() {
+            item.expect("no failure");
+            if number == 5000 {
+                drop(machines.pop());
+            }
+            if number > 5000 {
+                longest = longest.max(last.elapsed());
+            }
+            last = Instant::now();
+        }
+        longest.as_secs_f64()
+    });
+    median(pauses.collect())
+}
+
+fn main() {
+    datapipes::worker::init();
+    let lines = Lines::new("workers over loopback", "items/s");
+    let files = pictures(512);
+    let source = || Graph::from_vec(files.clone());
+    for count in [1, 2] {
+        let threads = loader(decoded(source()).batch(BATCH).collate(), count);
+        let (there, _machine) = on_workers(count, |remote| {
+            source().on_workers(remote, decoded).batch(BATCH).collate()
+        });
+        let names = [format!("{count} threads"), format!("{count} workers")];
+        let mut cases = [again(&names[0], &threads), again(&names[1], &there)];
+        let name = format!("500x375 to 600 kB, {count} workers");
+        lines.beside(&name, files.len() as f64, 7, &mut cases, (0.85, 0.0));
+    }
+    let count = 64;
+    type Part = fn(Graph<u64>) -> Graph<Tensor>;
+    for (name, size, part) in [
+        ("batches of 38.5 MB, f32", 4, floats as Part),
+        ("batches of 9.6 MB, u8", 1, bytes as Part),
+    ] {
+        let (there, _machine) = on_workers(1, |remote| {
+            Graph::range(0..count as u64).on_workers(remote, part)
+        });
+        let mut cases = [plain_tcp(count, size * LEN), again("one worker", &there)];
+        lines.beside(name, count as f64, 7, &mut cases, (0.8, 0.0));
+    }
+    let count = 100_000u64;
+    let small = |numbers: Graph<u64>| numbers.map(|n| [n as u8; 100]);
+    let apart = loader(Graph::range(0..count).in_processes(2, small), 2);
+    let (there, _machine) =
+        on_workers(2, |remote| Graph::range(0..count).on_workers(remote, small));
+    let mut cases = [again("2 processes", &apart), again("2 workers", &there)];
+    lines.beside(
+        "values of 100 bytes",
+        count as f64,
+        7,
+        &mut cases,
+        (0.8, 0.0),
+    );
+
+    let waits: fn(Graph<u64>) -> Graph<u64> = |numbers| {
+        numbers.map(|n| {
+            std::thread::sleep(Duration::from_millis(5));
+            n
+        })
+    };
+    let count = 3200;
+    let (there, _machine) = on_workers(WAITING, |remote| {
+        Graph::range(0..count).on_workers(remote, waits)
+    });
+    let ideal = Duration::from_millis(5) * (count as u32 / WAITING as u32);
+    let ideal = Case {
+        name: "ideal".into(),
+        run: Box::new(move || ideal),
+    };
+    let mut cases = [ideal, again("16 workers", &there)];
+    lines.beside(
+        "16 workers, 5 ms an item",
+        count as f64,
+        5,
+        &mut cases,
+        (0.95, 0.0),
+    );
+
+    let first = first_batch();
+    lines.print(
+        "first batch, workers there (1/s)",
+        1.0 / first,
+        ("50 ms", 20.0),
+        0.05 / first,
+        1.0,
+    );
+    let silence = silence();
+    lines.print(
+        "silence after a kill (1/s)",
+        1.0 / silence,
+        ("300 ms", 1.0 / 0.3),
+        0.3 / silence,
+        1.0,
+    );
+}
