@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use super::{MOST_SLICES, WriteHalf};
 use crate::codec::Writer;
@@ -11,8 +11,10 @@ use crate::{Error, ErrorKind, Result};
 
 /// Size up to which small messages are sent with one system call.
 const TOGETHER: usize = 64 << 10;
-/// Greatest number of bytes kept for a later message, so that its memory is not new.
+/// Greatest number of bytes, and of pieces, kept for later messages, so that their memory is not
+/// new.
 const KEPT: usize = 64 << 20;
+const SPARES: usize = 16;
 
 /// Puts messages into a queue to another machine.
 ///
@@ -28,8 +30,8 @@ pub(crate) struct RemotePut {
     /// Weight of all that wait.
     held: Weight,
     limits: Limits,
-    /// Memory for the next message.
-    spare: Vec<u8>,
+    /// Memory for the next messages.
+    spare: Vec<Vec<u8>>,
     /// True if nobody listens.
     gone: bool,
 }
@@ -39,7 +41,7 @@ struct Waiting {
     weight: Weight,
 }
 
-/// A message whose large slices were copied.
+/// The rest of a message that was not written at once.
 #[derive(Debug)]
 pub(crate) struct Frame(Vec<u8>);
 
@@ -97,7 +99,8 @@ impl RemotePut {
         Ok(())
     }
 
-    /// Does the first half of [`send`](RemotePut::send): copies the large slices.
+    /// Does the first half of [`send`](RemotePut::send): writes what the socket accepts at once, and
+    /// copies the rest. The message is to be [put](RemotePut::put).
     ///
     /// # Errors
     /// Those of `send`.
@@ -111,33 +114,62 @@ impl RemotePut {
             );
             return Err(Error::new(ErrorKind::Limit, why));
         }
-        let lengths = 8 + 8 * slices.len();
-        let len = lengths + head.len() + slices.iter().map(|slice| slice.len()).sum::<usize>();
-        let mut frame = std::mem::take(&mut self.spare);
-        frame.clear();
-        frame.try_reserve_exact(len).map_err(|_| {
-            Error::new(
-                ErrorKind::Limit,
-                format!("no memory for a message of {len} bytes"),
-            )
-        })?;
-        frame.extend_from_slice(&(head.len() as u32).to_le_bytes());
-        frame.extend_from_slice(&(slices.len() as u32).to_le_bytes());
+        let mut start = self.spare.pop().unwrap_or_default();
+        start.clear();
+        start.extend_from_slice(&(head.len() as u32).to_le_bytes());
+        start.extend_from_slice(&(slices.len() as u32).to_le_bytes());
         for slice in &slices {
-            frame.extend_from_slice(&(slice.len() as u64).to_le_bytes());
+            start.extend_from_slice(&(slice.len() as u64).to_le_bytes());
         }
-        frame.extend_from_slice(&head);
+        start.extend_from_slice(&head);
+        let len = start.len() + slices.iter().map(|slice| slice.len()).sum::<usize>();
+        // Small messages go together. Large ones are not copied as far as there is room for them.
+        let mut sent = 0;
+        if self.waiting.is_empty() && len > TOGETHER && !self.gone {
+            for part in std::iter::once(&start[..]).chain(slices.iter().copied()) {
+                let wrote = self.write_now(part);
+                sent += wrote;
+                if wrote < part.len() {
+                    break;
+                }
+            }
+        }
+        let mut frame = start;
+        let mut skip = sent.saturating_sub(frame.len());
+        frame.drain(..sent.min(frame.len()));
+        frame.try_reserve_exact(len - sent).map_err(|_| {
+            // The other end could not tell where the next message begins.
+            self.gone |= sent > 0;
+            let message = format!("no memory for a message of {len} bytes");
+            Error::new(ErrorKind::Limit, message)
+        })?;
         for slice in slices {
-            frame.extend_from_slice(slice);
+            let left = &slice[skip.min(slice.len())..];
+            skip -= slice.len() - left.len();
+            frame.extend_from_slice(left);
         }
         Ok(Frame(frame))
     }
 
-    /// Does the second half of [`send`](RemotePut::send). Nothing is written before the next
+    /// Writes as much as the socket accepts, and returns how much that is. An error shows at the
+    /// next flush.
+    fn write_now(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        let mut nobody = Context::from_waker(Waker::noop());
+        while at < bytes.len() {
+            match self.write.as_mut().poll_write(&mut nobody, &bytes[at..]) {
+                Poll::Ready(Ok(len @ 1..)) => at += len,
+                _ => break,
+            }
+        }
+        at
+    }
+
+    /// Does the second half of [`send`](RemotePut::send). What waits is written by the next
     /// [`poll_flush`](RemotePut::poll_flush) or [`poll_ready`](RemotePut::poll_ready).
     pub(crate) fn put(&mut self, Frame(bytes): Frame, weight: Weight) {
-        if self.gone {
-            return;
+        if self.gone || bytes.is_empty() {
+            return self.keep(bytes);
         }
         self.held.items += weight.items;
         self.held.bytes += weight.bytes;
@@ -188,8 +220,9 @@ impl RemotePut {
     }
 
     fn keep(&mut self, bytes: Vec<u8>) {
-        if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= KEPT {
-            self.spare = bytes;
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        if kept + bytes.capacity() <= KEPT && self.spare.len() < SPARES {
+            self.spare.push(bytes);
         }
     }
 
