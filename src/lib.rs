@@ -10,7 +10,7 @@ mod guide {
     }
     chapters! {
         concepts = "concepts.md", images = "images.md", formats = "formats.md", far = "far.md", resume = "resume.md",
-        past = "past.md", processes = "processes.md", extend = "extend.md", performance = "performance.md", from_pytorch = "from-pytorch.md",
+        past = "past.md", processes = "processes.md", remote = "remote.md", extend = "extend.md", performance = "performance.md", from_pytorch = "from-pytorch.md",
         from_webdataset = "from-webdataset.md", from_tfdata_grain = "from-tfdata-grain.md", from_burn = "from-burn.md",
     }
     #[cfg(feature = "text")]
