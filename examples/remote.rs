@@ -43,15 +43,21 @@ impl Machine {
             .env("DATAPIPES_TOKEN", TOKEN);
         Ok(Machine(command.spawn()?))
     }
+}
 
-    /// Sends a signal to the machine's worker process, which is a child of the one that was started.
-    fn signal_worker(&self, signal: &str) -> Result<(), BoxError> {
-        let parent = self.0.id().to_string();
-        Command::new("pkill")
-            .args([signal, "-P", &parent])
-            .status()?;
-        Ok(())
+/// Stops one of the connected workers, as a machine that hangs does.
+fn stop_one<T: Send + 'static>(loader: &DataLoader<T>) -> Result<(), BoxError> {
+    let stats = loader.stats().ok_or("an epoch runs")?;
+    let mut processes = stats
+        .segments
+        .iter()
+        .filter_map(|segment| segment.processes.as_ref());
+    let workers = processes.next().ok_or("a part is in processes")?;
+    if let Some(worker) = workers.children.first() {
+        let stop = format!("kill -STOP {}", worker.process);
+        Command::new("sh").args(["-c", &stop]).status()?;
     }
+    Ok(())
 }
 
 impl Drop for Machine {
@@ -100,8 +106,8 @@ fn main() -> Result<(), BoxError> {
                 drop(machines.pop());
             }
             2 if machines.len() == 2 => {
-                println!("batch {step}: SIGSTOP to the worker of another, and a new machine");
-                machines[1].signal_worker("-STOP")?;
+                println!("batch {step}: SIGSTOP to a worker, and a new machine");
+                stop_one(&there)?;
                 machines.push(Machine::start(trainer)?);
             }
             4 if machines.len() == 3 => {
