@@ -109,6 +109,9 @@ pub enum Entry<T> {
     Bad(Option<Arc<str>>, Error),
     /// An error after which nothing more can be read.
     Broken(Error),
+    /// A number of items that are left out on purpose: they are counted as dropped, and the items
+    /// after them have the origins that they would have with them.
+    Skip(u64),
 }
 
 impl<T> Entry<T> {
@@ -126,17 +129,30 @@ impl<T> Entry<T> {
         }
     }
 
-    /// Adds the origin: entry `index` of a file.
-    pub(super) fn placed(self, file: &Origin, children: &Children, index: u64) -> Result<Item<T>> {
+    /// Adds the origin: entry `next` of a file, which is then that of the next one. `None` if it has
+    /// no item; items left out are counted.
+    pub(super) fn placed(
+        self,
+        file: &Origin,
+        children: &Children,
+        next: &mut u64,
+        cx: &Context,
+    ) -> Option<Result<Item<T>>> {
+        let index = *next;
+        *next = index.saturating_add(if let Entry::Skip(items) = self { items } else { 1 });
         let place = |name: Option<Arc<str>>| match name {
             Some(name) => children.at(index).named(name),
             None => children.at(index),
         };
-        match self {
+        Some(match self {
             Entry::Item(name, value) => Ok(Item::new(value, place(name))),
             Entry::Bad(name, error) => Err(error.of(&place(name))),
             Entry::Broken(error) => Err(error.of(file)),
-        }
+            Entry::Skip(items) => {
+                cx.count_dropped(items);
+                return None;
+            }
+        })
     }
 }
 
@@ -253,7 +269,7 @@ where
             if let Some(open) = &mut self.open {
                 // Most files are too short to need the room for all requested items.
                 let mut chunk = Chunk::with_capacity(demand.max.min(64));
-                let ended = open.read(&mut chunk, demand.max);
+                let ended = open.read(&mut chunk, demand.max, &self.cx);
                 if ended {
                     self.open = None;
                 }
@@ -289,17 +305,19 @@ where
 
 impl<T> Opened<T> {
     /// Reads the next items, up to `most`. Returns true if the file has ended.
-    fn read(&mut self, chunk: &mut Chunk<T>, most: usize) -> bool {
+    fn read(&mut self, chunk: &mut Chunk<T>, most: usize, cx: &Context) -> bool {
         while chunk.len() < most {
             let Some(entry) = self.entries.next() else {
                 return true;
             };
             let is_last = matches!(entry, Entry::Broken(_));
-            chunk.push(entry.placed(&self.origin, &self.children, self.next));
+            let item = entry.placed(&self.origin, &self.children, &mut self.next, cx);
+            if let Some(item) = item {
+                chunk.push(item);
+            }
             if is_last {
                 return true;
             }
-            self.next += 1;
         }
         false
     }

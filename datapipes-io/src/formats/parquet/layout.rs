@@ -247,24 +247,35 @@ impl Layout {
         })
     }
 
-    /// Reads some rows of a row group, or all, as batches of at most this number of rows. Pages
-    /// without such rows are not read if their places are known.
+    /// Returns the number of rows of the file.
+    pub fn all_rows(&self) -> u64 {
+        (0..self.groups()).map(|group| self.rows(group) as u64).sum()
+    }
+
+    /// Returns the number of batches of the file, of at most this number of rows each.
+    pub fn batches(&self, most_rows: usize) -> u64 {
+        let batches = |group| self.rows(group).div_ceil(most_rows) as u64;
+        (0..self.groups()).map(batches).sum()
+    }
+
+    /// Reads some rows of a row group, as batches of at most this number of rows. Pages without such
+    /// rows are not read if their places are known.
     pub fn select<R: ChunkReader + Clone + 'static>(
         &self,
         group: usize,
-        rows: Option<&[Range<usize>]>,
+        rows: &[Range<usize>],
         source: &R,
         most_rows: usize,
         expansion: Expansion,
     ) -> Result<ParquetRecordBatchReader> {
-        if let Some(rows) = rows.filter(|_| self.has_pages) {
+        if self.has_pages {
             let pages = self.pages(group, rows)?;
             let reader = self.read_pages(group, rows, &pages, source, most_rows, expansion)?;
             if let Some(reader) = reader {
                 return Ok(reader);
             }
         }
-        self.read(group, rows, source, most_rows, expansion)
+        self.read(group, Some(rows), source, most_rows, expansion)
     }
 
     /// Reads some rows of a row group, or all, from whole columns, as batches of at most this number

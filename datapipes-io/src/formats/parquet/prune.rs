@@ -34,10 +34,10 @@ impl Bounds {
     ) -> Option<Bounds> {
         let group = metadata.row_group(group);
         // Writers of the deprecated fields did not agree on the order of texts and unsigned numbers.
-        group
-            .column(leaf)
-            .statistics()
-            .filter(|known| !known.is_min_max_deprecated())?;
+        group.column(leaf).statistics().filter(|known| {
+            let has_no_bounds = known.min_bytes_opt().or(known.max_bytes_opt()).is_none();
+            has_no_bounds || !known.is_min_max_deprecated()
+        })?;
         let known = converter(metadata, leaf, field)?;
         let groups = [group];
         Some(Bounds {
