@@ -346,3 +346,6 @@ fn path(fields: &Fields, name: &str) -> Result<Vec<usize>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

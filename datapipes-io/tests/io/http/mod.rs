@@ -5,6 +5,8 @@ mod connections;
 mod h2;
 mod hub;
 mod listing;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod records;
 mod redirects;
 mod secrets;
