@@ -139,7 +139,11 @@ impl<T> Entry<T> {
         cx: &Context,
     ) -> Option<Result<Item<T>>> {
         let index = *next;
-        *next = index.saturating_add(if let Entry::Skip(items) = self { items } else { 1 });
+        *next = index.saturating_add(if let Entry::Skip(items) = self {
+            items
+        } else {
+            1
+        });
         let place = |name: Option<Arc<str>>| match name {
             Some(name) => children.at(index).named(name),
             None => children.at(index),

@@ -273,7 +273,12 @@ mod tests {
             .with_precision_and_scale(38, 2)
             .unwrap();
         let equal = [Some(Equal), Some(Less), None, Some(Greater)];
-        for value in [Value::from(0.8), "0.80".into(), "+8e-1".into(), "800e-3".into()] {
+        for value in [
+            Value::from(0.8),
+            "0.80".into(),
+            "+8e-1".into(),
+            "800e-3".into(),
+        ] {
             assert_eq!(orders(&prices, value.clone()), equal, "{value}");
         }
         let more = [Some(Less), Some(Less), None, Some(Greater)];
@@ -287,7 +292,10 @@ mod tests {
             assert_eq!(orders(&prices, value), all, "{value}");
         }
         for wrong in ["", ".", "1.2.3", "e5", "1e", "one", "--1"] {
-            assert!(Literal::new(&wrong.into(), prices.data_type()).is_none(), "{wrong}");
+            assert!(
+                Literal::new(&wrong.into(), prices.data_type()).is_none(),
+                "{wrong}"
+            );
         }
     }
 

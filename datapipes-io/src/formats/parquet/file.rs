@@ -283,7 +283,9 @@ impl ParquetFile {
                         Some(_) => layout.with_index(&pieces)?,
                         None => layout,
                     },
-                    filter: filter.map(|filter| filter.with_index(&pieces)).transpose()?,
+                    filter: filter
+                        .map(|filter| filter.with_index(&pieces))
+                        .transpose()?,
                 })
             })
             .await?
@@ -384,7 +386,8 @@ impl Object {
 
     /// Reads the ranges that are not in `pieces` yet, those that are near each other by one request.
     async fn pieces(&self, mut pieces: Pieces, ranges: Vec<Range<u64>>) -> Result<Pieces> {
-        let is_new = |range: &Range<u64>| pieces.get(range.start, range.end - range.start).is_none();
+        let is_new =
+            |range: &Range<u64>| pieces.get(range.start, range.end - range.start).is_none();
         let ranges: Vec<_> = ranges.into_iter().filter(is_new).collect();
         let new = joined(ranges)
             .into_iter()

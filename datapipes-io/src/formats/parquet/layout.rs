@@ -249,7 +249,9 @@ impl Layout {
 
     /// Returns the number of rows of the file.
     pub fn all_rows(&self) -> u64 {
-        (0..self.groups()).map(|group| self.rows(group) as u64).sum()
+        (0..self.groups())
+            .map(|group| self.rows(group) as u64)
+            .sum()
     }
 
     /// Returns the number of batches of the file, of at most this number of rows each.
@@ -324,8 +326,7 @@ impl Layout {
             for &leaf in &*self.leaves {
                 let chunk = group.column(leaf);
                 let data = self.range(chunk).ok()?.end;
-                let is_index =
-                    |range: &Range<u64>| data <= range.start && range.start < range.end;
+                let is_index = |range: &Range<u64>| data <= range.start && range.start < range.end;
                 let index = chunk.offset_index_range().filter(is_index)?;
                 ranges.push(index);
                 ranges.extend(self.statistics_range(chunk).filter(is_index));
@@ -359,16 +360,15 @@ impl Layout {
                 let places = guarded("Parquet", || {
                     decode_offset_index(&places).map_err(parquet_error)
                 });
-                let places = places
-                    .map_err(|error| error.within("its page index").within(column(chunk)))?;
+                let places =
+                    places.map_err(|error| error.within("its page index").within(column(chunk)))?;
                 let count = places.page_locations().len();
                 pages.put_offset_index(places, at, leaf);
                 let statistics = self.statistics_range(chunk).and_then(bytes);
                 let statistics = statistics.filter(|data| check_index(data).is_some());
                 let statistics = statistics.and_then(|data| {
-                    let decode = || {
-                        decode_column_index(&data, chunk.column_type()).map_err(parquet_error)
-                    };
+                    let decode =
+                        || decode_column_index(&data, chunk.column_type()).map_err(parquet_error);
                     guarded("Parquet", decode).ok()
                 });
                 if let Some(known) = statistics.filter(|known| known.num_pages() == count as u64) {

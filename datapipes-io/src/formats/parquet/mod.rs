@@ -177,7 +177,9 @@ impl Parquet {
             layout.choose(columns)?;
         }
         let filter = self.filter.as_ref();
-        let mut filter = filter.map(|filter| RowFilter::new(filter, &layout)).transpose()?;
+        let mut filter = filter
+            .map(|filter| RowFilter::new(filter, &layout))
+            .transpose()?;
         if let Some(found) = &mut filter {
             // Without a page index that can be used, all pages of a row group are read.
             *found = found.with_index(&data).unwrap_or_else(|_| found.clone());
@@ -358,7 +360,8 @@ impl Batches {
         };
         let reader = (!rows.is_empty()).then(|| {
             let runs = runs(&rows);
-            self.layout.select(group, &runs, data, batch_rows, expansion)
+            self.layout
+                .select(group, &runs, data, batch_rows, expansion)
         });
         Ok(Current {
             reader: reader.transpose()?,

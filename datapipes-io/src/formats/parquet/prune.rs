@@ -66,11 +66,7 @@ impl Bounds {
             nulls: known.data_page_null_counts(index, [&group]).ok()?,
             rows,
         };
-        let lengths = [
-            bounds.mins.len(),
-            bounds.maxes.len(),
-            bounds.nulls.len(),
-        ];
+        let lengths = [bounds.mins.len(), bounds.maxes.len(), bounds.nulls.len()];
         (lengths == [bounds.rows.len(); 3]).then_some(bounds)
     }
 

@@ -107,9 +107,9 @@ impl RowFilter {
         let (rows, metadata) = (self.layout.rows(group), self.layout.metadata());
         let truth = self.filter.evaluate(1, &mut |leaf| {
             let column = self.column(leaf);
-            let bounds = column.leaf.and_then(|leaf| {
-                known(|| Bounds::of_group(metadata, leaf, &column.field, group))
-            });
+            let bounds = column
+                .leaf
+                .and_then(|leaf| known(|| Bounds::of_group(metadata, leaf, &column.field, group)));
             column.bounded(leaf, bounds, 1)
         })?;
         if truth == [Some(false)] || rows == 0 {
@@ -236,7 +236,8 @@ impl Column {
         match leaf {
             Filter::Compare(_, how, value) => one(*how, value),
             Filter::In(name, values) => {
-                let equal = |value: &Value| Filter::Compare(name.clone(), Compare::Eq, value.clone());
+                let equal =
+                    |value: &Value| Filter::Compare(name.clone(), Compare::Eq, value.clone());
                 let any = Filter::Or(values.iter().map(equal).collect());
                 any.evaluate(length, &mut |leaf| match leaf {
                     Filter::Compare(_, how, value) => one(*how, value),
@@ -287,8 +288,7 @@ fn incomparable(column: &str, kind: &DataType, value: &Value) -> Error {
     } else {
         ""
     };
-    let what =
-        format!("the filter compares column {column:?} of type {kind} with {value}{hint}");
+    let what = format!("the filter compares column {column:?} of type {kind} with {value}{hint}");
     Error::new(ErrorKind::Shape, what)
 }
 
@@ -339,7 +339,10 @@ fn path(fields: &Fields, name: &str) -> Result<Vec<usize>> {
     find(fields, name, &[], &mut found);
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(no_column(name, fields.iter().map(|field| field.name().as_str()))),
+        0 => Err(no_column(
+            name,
+            fields.iter().map(|field| field.name().as_str()),
+        )),
         _ => {
             let what = format!("two columns are called {name:?}");
             Err(Error::new(ErrorKind::Unsupported, what))

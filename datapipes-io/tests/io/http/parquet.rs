@@ -14,8 +14,14 @@ use super::*;
 fn file() -> Vec<u8> {
     let text = |n: i64| format!("{n}: {}", "x".repeat(2000 + n as usize % 7));
     let batch = RecordBatch::try_from_iter([
-        ("row", Arc::new(Int64Array::from_iter_values(0..4000)) as ArrayRef),
-        ("text", Arc::new(StringArray::from_iter_values((0..4000).map(text)))),
+        (
+            "row",
+            Arc::new(Int64Array::from_iter_values(0..4000)) as ArrayRef,
+        ),
+        (
+            "text",
+            Arc::new(StringArray::from_iter_values((0..4000).map(text))),
+        ),
     ]);
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(1000))
@@ -34,12 +40,16 @@ fn file() -> Vec<u8> {
 /// Returns the number of bytes in the ranges of all requests so far.
 fn requested(server: &BadHttp) -> u64 {
     let requests = server.requests_to("/k");
-    let ranges = requests.iter().filter_map(|request| request.header("range"));
+    let ranges = requests
+        .iter()
+        .filter_map(|request| request.header("range"));
     let size = |range: &str| {
         let (start, end) = range.strip_prefix("bytes=")?.split_once('-')?;
         Some(end.parse::<u64>().ok()? + 1 - start.parse::<u64>().ok()?)
     };
-    ranges.map(|range| size(range).expect("a range with two ends")).sum()
+    ranges
+        .map(|range| size(range).expect("a range with two ends"))
+        .sum()
 }
 
 #[tokio::test]

@@ -465,7 +465,11 @@ mod tests {
             let each: Vec<_> = rows.iter().map(|row| filter.matches(&value(row))).collect();
             let mut leaf =
                 |leaf: &Filter| Ok(rows.iter().map(|row| leaf.matches(&value(row))).collect());
-            assert_eq!(filter.evaluate(rows.len(), &mut leaf).unwrap(), each, "{text}");
+            assert_eq!(
+                filter.evaluate(rows.len(), &mut leaf).unwrap(),
+                each,
+                "{text}"
+            );
         }
     }
 }

@@ -264,8 +264,12 @@ impl Parser {
             Some(Token::Sign("<=")) => Compare::Le,
             Some(Token::Sign(">")) => Compare::Gt,
             Some(Token::Sign(">=")) => Compare::Ge,
-            _ if is_word && column.eq_ignore_ascii_case("true") => return Ok(Filter::And(Vec::new())),
-            _ if is_word && column.eq_ignore_ascii_case("false") => return Ok(Filter::Or(Vec::new())),
+            _ if is_word && column.eq_ignore_ascii_case("true") => {
+                return Ok(Filter::And(Vec::new()));
+            }
+            _ if is_word && column.eq_ignore_ascii_case("false") => {
+                return Ok(Filter::Or(Vec::new()));
+            }
             _ => return Err(self.expected("=, !=, <, <=, >, >=, in or is")),
         };
         self.at += 1;

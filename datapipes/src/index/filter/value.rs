@@ -164,11 +164,7 @@ mod tests {
                 (-9_223_372_036_854_775_808.0).into(),
                 Ordering::Equal,
             ),
-            (
-                i64::MIN.into(),
-                f64::NEG_INFINITY.into(),
-                Ordering::Greater,
-            ),
+            (i64::MIN.into(), f64::NEG_INFINITY.into(), Ordering::Greater),
             ((-2).into(), (-2.5).into(), Ordering::Greater),
             (2.5.into(), 2.into(), Ordering::Greater),
             (0.into(), (-0.0).into(), Ordering::Equal),
@@ -178,7 +174,11 @@ mod tests {
                 18_446_744_073_709_551_616.0.into(),
                 Ordering::Less,
             ),
-            ((1u64 << 63).into(), ((1u64 << 63) as f64).into(), Ordering::Equal),
+            (
+                (1u64 << 63).into(),
+                ((1u64 << 63) as f64).into(),
+                Ordering::Equal,
+            ),
             (5u64.into(), 5.into(), Ordering::Equal),
         ];
         for (a, b, order) in cases {

@@ -95,7 +95,10 @@ impl ParquetFile {
     /// ```
     pub async fn rows(self) -> Result<IndexedParquetRows> {
         let paged = self.paged().await;
-        let layout = paged.map_err(|error| error.within(self.object.url()))?.layout.clone();
+        let layout = paged
+            .map_err(|error| error.within(self.object.url()))?
+            .layout
+            .clone();
         let mut starts = vec![0];
         for rows in self.row_counts() {
             starts.push(starts.last().expect("the first is 0") + rows);
@@ -138,7 +141,10 @@ impl IndexedParquetRows {
             let what = format!("no row {index} of {}", self.len());
             return Err(Error::new(ErrorKind::NotFound, what).within(self.file.object.url()));
         }
-        let index = self.matching.as_ref().map_or(index, |rows| rows[index as usize]);
+        let index = self
+            .matching
+            .as_ref()
+            .map_or(index, |rows| rows[index as usize]);
         let group = self.starts.partition_point(|&start| start <= index) - 1;
         Ok((group, (index - self.starts[group]) as usize))
     }

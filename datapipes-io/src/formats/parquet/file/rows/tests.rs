@@ -122,7 +122,10 @@ fn rows_are_those_of_the_whole_file() {
         for indexed in [true, false] {
             let data = written(version, indexed);
             let (rows, expected) = (rows_of(&data).unwrap(), expected(&data));
-            assert_eq!((rows.len(), rows.layout.has_pages()), (ROWS as u64, indexed));
+            assert_eq!(
+                (rows.len(), rows.layout.has_pages()),
+                (ROWS as u64, indexed)
+            );
             for at in (0..ROWS).step_by(if indexed { 1 } else { 97 }) {
                 let row = block_on(rows.get(at as u64)).unwrap();
                 assert_eq!(row, expected[at], "{version:?} {indexed} {at}");
