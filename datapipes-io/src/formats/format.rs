@@ -348,7 +348,7 @@ mod tests {
     use super::*;
     use crate::FileGraphExt;
 
-    /// A format of letters; `x` is a bad letter, `!` breaks the file.
+    /// A format of letters; `x` is a bad letter, `!` breaks the file, and `2` leaves out two letters.
     struct Letters;
 
     impl Format for Letters {
@@ -361,6 +361,7 @@ mod tests {
             Ok(Box::new(Vec::from(file.data).into_iter().map(
                 |byte| match byte {
                     b'x' => Entry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
+                    b'2' => Entry::Skip(2),
                     b'!' => Entry::Broken(Error::new(ErrorKind::Truncated, "broken")),
                     byte => Entry::item(char::from(byte)),
                 },
@@ -396,6 +397,33 @@ mod tests {
             ];
             assert_eq!(errors, expected);
         }
+    }
+
+    #[test]
+    fn letters_left_out_are_counted_and_keep_their_origins() {
+        let files = Graph::from_vec(vec![File::new("f", "2a2x2")]).named("files");
+        let loader = DataLoader::builder(files.read_as(Letters).named("read"))
+            .on_error(OnError::skip(10))
+            .build()
+            .unwrap();
+        let read: Vec<char> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(read, ['a']);
+        let stats = loader.stats().unwrap();
+        assert_eq!(stats.skipped_items[0].error, "read: 0:0/x: corrupt: bad");
+        let dropped = stats.nodes.iter().map(|node| node.dropped).sum::<u64>();
+        assert_eq!(dropped, 6);
+        let items = ReadAs::new(Letters).apply(
+            datapipes::Items::from_results(vec![Ok(Item::new(
+                File::new("f", "2a2b"),
+                Origin::root(0, 0),
+            ))]),
+            &Context::default(),
+        );
+        let items = futures::executor::block_on_stream(items);
+        let origins: Vec<String> = items
+            .map(|item| item.unwrap().origin().to_string())
+            .collect();
+        assert_eq!(origins, ["0:0/2", "0:0/5"]);
     }
 
     #[test]

@@ -28,66 +28,43 @@ impl Literal {
     /// Converts a value for columns of a type; `None` if it cannot be compared with them.
     pub fn new(value: &Value, kind: &DataType) -> Option<Literal> {
         use DataType::*;
-        let kind = plain(kind);
-        if matches!(value, Value::Float(number) if number.is_nan()) {
-            return None;
-        }
-        let is_number = matches!(value, Value::Int(_) | Value::UInt(_) | Value::Float(_));
-        match kind {
-            Boolean | Utf8 | LargeUtf8 | Utf8View | Date32 | Date64 | Timestamp(..)
-                if *value == Value::Null =>
-            {
-                Some(Literal::Null)
+        let kind = match kind {
+            Dictionary(_, values) => values,
+            kind => kind,
+        };
+        let is_number = kind.is_integer() || kind.is_floating();
+        let is_decimal = matches!(
+            kind,
+            Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..)
+        );
+        let is_text = matches!(kind, Utf8 | LargeUtf8 | Utf8View);
+        let is_time = matches!(kind, Date32 | Date64 | Timestamp(..));
+        let is_truth = *kind == Boolean;
+        match value {
+            Value::Null => {
+                (is_number || is_decimal || is_text || is_time || is_truth).then_some(Literal::Null)
             }
-            _ if is_plain_number(kind) || is_decimal(kind) => match value {
-                Value::Null => Some(Literal::Null),
-                Value::Text(text) if is_decimal(kind) => decimal(text),
-                // The shortest digits that mean this float are those that were written.
-                Value::Float(number) if is_decimal(kind) => match number.is_infinite() {
-                    true => Some(Literal::Decimal(
-                        i256::from(number.signum() as i64),
-                        -(1 << 40),
-                    )),
-                    false => decimal(&format!("{number:e}")),
-                },
-                _ if !is_number => None,
-                _ if is_decimal(kind) => decimal(&value.to_string()),
-                _ => Some(Literal::Plain(value.clone())),
-            },
-            Boolean => matches!(value, Value::Bool(_)).then(|| Literal::Plain(value.clone())),
-            Utf8 | LargeUtf8 | Utf8View => {
-                matches!(value, Value::Text(_)).then(|| Literal::Plain(value.clone()))
+            Value::Float(number) if number.is_nan() => None,
+            // Larger than all decimals, or less.
+            Value::Float(number) if is_decimal && number.is_infinite() => Some(Literal::Decimal(
+                i256::from(number.signum() as i64),
+                i64::from(i32::MIN),
+            )),
+            // The shortest digits that mean this float are those that were written.
+            Value::Float(number) if is_decimal => decimal(&format!("{number:e}")),
+            Value::Int(_) | Value::UInt(_) if is_decimal => decimal(&value.to_string()),
+            Value::Text(text) if is_decimal => decimal(text),
+            Value::Text(text) if is_time => {
+                let has_zone = matches!(kind, Timestamp(_, Some(_)));
+                instant(text, has_zone).map(Literal::Instant)
             }
-            Date32 | Date64 | Timestamp(..) => match value {
-                Value::Text(text) => {
-                    let zone = matches!(kind, Timestamp(_, Some(_)));
-                    instant(text, zone).map(Literal::Instant)
-                }
-                _ => None,
-            },
-            _ => None,
+            Value::Int(_) | Value::UInt(_) | Value::Float(_) => {
+                is_number.then(|| Literal::Plain(value.clone()))
+            }
+            Value::Text(_) => is_text.then(|| Literal::Plain(value.clone())),
+            Value::Bool(_) => is_truth.then(|| Literal::Plain(value.clone())),
         }
     }
-}
-
-/// Returns the type of the values, also of a dictionary.
-fn plain(kind: &DataType) -> &DataType {
-    match kind {
-        DataType::Dictionary(_, values) => values,
-        kind => kind,
-    }
-}
-
-fn is_plain_number(kind: &DataType) -> bool {
-    kind.is_integer() || kind.is_floating()
-}
-
-fn is_decimal(kind: &DataType) -> bool {
-    use DataType::*;
-    matches!(
-        kind,
-        Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..)
-    )
 }
 
 /// Parses digits with an optional sign, point and exponent.

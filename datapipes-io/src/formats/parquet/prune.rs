@@ -1,4 +1,4 @@
-//! What the statistics of a row group or a page say of a comparison.
+//! Statistics of row groups and pages, and the truth of a comparison that they imply.
 //!
 //! For each part of the data: `Some(false)` means that the comparison is true for no row of it,
 //! `Some(true)` that it is false for none, `None` that nothing is known, as in
@@ -70,7 +70,7 @@ impl Bounds {
         (lengths == [bounds.rows.len(); 3]).then_some(bounds)
     }
 
-    /// Returns what is known of a comparison with a value.
+    /// Returns the truth of a comparison with a value, as far as it is known.
     pub fn compare(&self, how: Compare, literal: &Literal) -> Vec<Option<bool>> {
         if matches!(literal, Literal::Null) {
             return vec![Some(false); self.rows.len()];
@@ -84,7 +84,7 @@ impl Bounds {
         (0..self.rows.len()).map(truth).collect()
     }
 
-    /// Returns what is known of `is null`.
+    /// Returns the truth of `is null`, as far as it is known.
     pub fn is_null(&self) -> Vec<Option<bool>> {
         (0..self.rows.len()).map(|at| self.null(at)).collect()
     }
@@ -100,7 +100,7 @@ impl Bounds {
     }
 }
 
-/// Returns what the orders of the least and the greatest value say of all values between them.
+/// Returns the truth for all values between the least and the greatest, by the orders of these two.
 fn truth(how: Compare, min: Option<Ordering>, max: Option<Ordering>) -> Option<bool> {
     let not = |truth: Option<bool>| truth.map(|truth| !truth);
     match how {

@@ -767,7 +767,7 @@ fn statistics_of_unknown_order_are_not_used() {
 }
 
 #[test]
-fn damaged_files_with_a_filter_are_errors_or_rows_of_the_file() {
+fn row_104_damaged_files_with_a_filter_are_read_to_their_end_or_errors() {
     let (batch, _) = columns_of(
         &(0..20)
             .map(|n| (n % 7 > 0).then_some(n))
