@@ -254,10 +254,9 @@ impl Layout {
             .sum()
     }
 
-    /// Returns the number of batches of the file, of at most this number of rows each.
-    pub fn batches(&self, most_rows: usize) -> u64 {
-        let batches = |group| self.rows(group).div_ceil(most_rows) as u64;
-        (0..self.groups()).map(batches).sum()
+    /// Returns the number of batches of a row group, of at most this number of rows each.
+    pub fn batches(&self, group: usize, most_rows: usize) -> u64 {
+        self.rows(group).div_ceil(most_rows.max(1)) as u64
     }
 
     /// Reads some rows of a row group, as batches of at most this number of rows. Pages without such
@@ -345,7 +344,12 @@ impl Layout {
     /// that cannot be read are left out.
     pub fn with_index<R: ChunkReader>(&self, source: &R) -> Result<Layout> {
         let metadata = self.metadata();
-        let mut pages = PageIndexBuilder::new(self.groups(), self.schema().num_columns());
+        let mut pages = PageIndexBuilder::default();
+        let columns = self.schema().num_columns();
+        pages.allocate_offset_indexes(self.groups(), columns);
+        if self.has_statistics {
+            pages.allocate_column_indexes(self.groups(), columns);
+        }
         let bytes = |range: Range<u64>| {
             let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
             source.get_bytes(range.start, length).ok()

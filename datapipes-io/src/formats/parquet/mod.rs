@@ -213,7 +213,10 @@ impl Format for Parquet {
         if self.filter.is_none() {
             return Ok(Box::new(batches));
         }
-        let all = batches.layout.batches(self.batch_rows);
+        let layout = &batches.layout;
+        let groups = 0..layout.groups();
+        let all = groups.map(|group| layout.batches(group, self.batch_rows));
+        let all = all.sum();
         let parts = std::iter::from_fn(move || {
             Some(match batches.advance()? {
                 Ok(part) => (Some(part.number), Entry::item(part.batch)),
@@ -397,7 +400,7 @@ impl Batches {
         if !rows.is_empty() {
             let rows = &rows[rows.len() - left..][..batch.num_rows()];
             numbers.extend(rows.iter().map(|&row| self.first + row as u64));
-            number += (rows[0] / self.settings.batch_rows) as u64;
+            number += (rows[0] / self.settings.batch_rows.max(1)) as u64;
         }
         Ok(Some(Part {
             batch,
@@ -414,9 +417,8 @@ impl Batches {
                 return Some(Ok(part));
             }
             self.current = None;
-            let rows = self.layout.rows(self.group);
-            self.first += rows as u64;
-            self.batches += rows.div_ceil(self.settings.batch_rows) as u64;
+            self.first += self.layout.rows(self.group) as u64;
+            self.batches += self.layout.batches(self.group, self.settings.batch_rows);
             self.group += 1;
             if let Err(error) = step {
                 return Some(Err(

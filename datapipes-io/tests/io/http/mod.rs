@@ -2,11 +2,11 @@
 
 mod answers;
 mod connections;
+#[cfg(feature = "parquet")]
+mod filters;
 mod h2;
 mod hub;
 mod listing;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod records;
 mod redirects;
 mod secrets;
