@@ -2,6 +2,7 @@
 //! whose values match.
 
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -116,11 +117,10 @@ impl RowFilter {
             return Ok(Vec::new());
         }
         if !self.layout.has_pages() {
-            return Ok(vec![0..rows; 1]);
+            return Ok(slice::from_ref(&(0..rows)).to_vec());
         }
         // The parts of the row group between the beginnings of pages of any column.
-        let all: [Range<usize>; 1] = [0..rows];
-        let pages = self.layout.pages(group, &all)?;
+        let pages = self.layout.pages(group, slice::from_ref(&(0..rows)))?;
         let starts = pages.iter().flat_map(|column| &column.pages);
         let mut starts: Vec<usize> = starts.map(|page| page.rows.start).collect();
         starts.sort_unstable();

@@ -157,8 +157,7 @@ fn rows_of_files_of_pyarrow_are_read_by_their_page_index() {
         )),
     ] {
         let rows = rows_of(data).unwrap();
-        let all: [Range<usize>; 1] = [0..180];
-        let pages = rows.layout.pages(0, &all);
+        let pages = rows.layout.pages(0, std::slice::from_ref(&(0..180)));
         assert!(
             pages
                 .unwrap()
@@ -298,8 +297,8 @@ fn a_damaged_page_is_an_error_of_its_rows_alone() {
     let mut data = written(WriterVersion::PARQUET_1_0, true);
     let file = open(watched(&data)).columns(["number"]).unwrap();
     let paged = block_on(file.rows()).unwrap();
-    let row: [Range<usize>; 1] = [100..101];
-    let pages = paged.layout.pages(1, &row).unwrap();
+    let row = std::slice::from_ref(&(100..101));
+    let pages = paged.layout.pages(1, row).unwrap();
     let page = pages[0].ranges().last().unwrap();
     data[page.start as usize..page.end as usize].fill(0xff);
     let file = open(watched(&data)).columns(["number"]).unwrap();
