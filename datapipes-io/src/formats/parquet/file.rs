@@ -147,8 +147,9 @@ impl ParquetFile {
     /// wanted ones.
     ///
     /// Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
-    /// that statistics exclude costs no request. Of others the columns of the filter are read first,
-    /// of these only pages that may match; then, of the wanted columns, only pages with rows that
+    /// that statistics exclude costs no request. Of others the Bloom filters are read first if there
+    /// are any for a comparison by `=` or `IN`, then the columns of the filter, of these only pages
+    /// that may match; then, of the wanted columns, only pages with rows that
     /// match. A file without a page index is read by whole columns instead. The page index of these
     /// columns is read at the first sample, and stays in memory.
     ///
@@ -257,8 +258,9 @@ impl ParquetFile {
     async fn matching(&self, group: usize) -> Result<(Vec<usize>, Pieces)> {
         let filter = self.paged().await?.filter.clone();
         let filter = filter.expect("rows are asked for if there is a filter");
-        let candidates = filter.candidates(group)?;
-        let pieces = Pieces::default();
+        let blooms = filter.bloom_ranges(group)?;
+        let pieces = self.object.pieces(Pieces::default(), blooms).await?;
+        let candidates = filter.candidates(group, &pieces)?;
         if candidates.is_empty() {
             return Ok((Vec::new(), pieces));
         }

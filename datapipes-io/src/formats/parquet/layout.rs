@@ -259,6 +259,17 @@ impl Layout {
         self.rows(group).div_ceil(most_rows.max(1)) as u64
     }
 
+    /// Returns the range of the Bloom filter of a column in a row group; `None` if there is none, or
+    /// it is larger than the column.
+    pub fn bloom_range(&self, group: usize, leaf: usize) -> Option<Range<u64>> {
+        let chunk = self.metadata().row_group(group).column(leaf);
+        let start = u64::try_from(chunk.bloom_filter_offset()?).ok()?;
+        let length = u64::try_from(chunk.bloom_filter_length()?).ok()?;
+        let most = u64::try_from(chunk.compressed_size()).ok()?;
+        let end = start.checked_add(length)?;
+        (length <= most && end <= self.end).then_some(start..end)
+    }
+
     /// Reads some rows of a row group, as batches of at most this number of rows. Pages without such
     /// rows are not read if their places are known.
     pub fn select<R: ChunkReader + Clone + 'static>(

@@ -92,8 +92,8 @@ impl Parquet {
 
     /// Reads only the rows that match, in addition to earlier filters.
     ///
-    /// - Row groups and pages that their statistics exclude are not decoded; of the others the columns
-    ///   of the filter are, 8192 rows at a time, and then, of the wanted columns, the pages with rows
+    /// - Row groups and pages that their statistics exclude are not decoded, nor row groups whose Bloom
+    ///   filters do (`=` and `IN`, whole numbers and text); of the others the columns of the filter are, 8192 rows at a time, and then, of the wanted columns, the pages with rows
     ///   that match. The columns of the filter need not be among the wanted ones. Statistics are
     ///   trusted, as by other readers; where they are missing, cut, or of unknown order, all is read.
     /// - A filter names columns by name, or nested ones with dots: `point.x`. It compares numbers and
@@ -353,7 +353,7 @@ impl Batches {
                 rows: Vec::new(),
             });
         };
-        let candidates = filter.candidates(group)?;
+        let candidates = filter.candidates(group, data)?;
         let rows = if candidates.is_empty() {
             Vec::new()
         } else {

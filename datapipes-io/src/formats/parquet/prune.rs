@@ -8,13 +8,15 @@ use std::cmp::Ordering::{self, Equal, Greater, Less};
 
 use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_schema::Field;
-use datapipes::index::filter::Compare;
+use datapipes::index::filter::{Compare, Value};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
-use parquet::basic::{ColumnOrder, SortOrder};
+use parquet::basic::{ColumnOrder, SortOrder, Type};
+use parquet::bloom_filter::Sbbf;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::compare::{Literal, compared};
+use super::thrift::{I32, Reader};
 
 /// Statistics of a column in some parts of the data. Null stands for unknown.
 pub(super) struct Bounds {
@@ -141,4 +143,62 @@ fn converter<'a>(
     let known = StatisticsConverter::from_column_index(leaf, field, file.schema_descr());
     let known = known.map_err(|_: ParquetError| ()).ok()?;
     is_known.then(|| known.with_missing_null_counts_as_zero(false))
+}
+
+/// The Bloom filter of a column in a row group: values that it does not have.
+pub(super) struct Bloom {
+    filter: Sbbf,
+    stored: Type,
+}
+
+impl Bloom {
+    /// Reads a Bloom filter; `None` if it is not as long as it states, since it would then exclude
+    /// values that are there.
+    pub fn read(data: &[u8], stored: Type) -> Option<Bloom> {
+        let (mut reader, mut length) = (Reader::new(data), None);
+        reader.fields(|reader, field, kind| {
+            if (field, kind) != (1, I32) {
+                return Some(false);
+            }
+            length = usize::try_from(reader.i32()?).ok();
+            Some(true)
+        })?;
+        let bits = data.get(reader.at()..)?;
+        let is_whole = length == Some(bits.len()) && !bits.is_empty() && bits.len() % 32 == 0;
+        is_whole.then(|| Bloom {
+            filter: Sbbf::new(bits),
+            stored,
+        })
+    }
+
+    /// Returns true if no value equals a literal.
+    pub fn excludes(&self, literal: &Literal, field: &Field) -> bool {
+        let Literal::Plain(value) = literal else {
+            return false;
+        };
+        let whole = match value {
+            Value::Int(value) => i128::from(*value),
+            Value::UInt(value) => i128::from(*value),
+            Value::Text(text) => {
+                return self.stored == Type::BYTE_ARRAY && !self.filter.check(text.as_str());
+            }
+            _ => return false,
+        };
+        // Unsigned numbers are stored as the signed ones with the same bits.
+        let is_unsigned = field.data_type().is_unsigned_integer();
+        let int = match is_unsigned {
+            true => u32::try_from(whole).ok().map(|value| value as i32),
+            false => i32::try_from(whole).ok(),
+        };
+        let long = match is_unsigned {
+            true => u64::try_from(whole).ok().map(|value| value as i64),
+            false => i64::try_from(whole).ok(),
+        };
+        let found = match self.stored {
+            Type::INT32 => int.map(|value| self.filter.check(&value)),
+            Type::INT64 => long.map(|value| self.filter.check(&value)),
+            _ => None,
+        };
+        found == Some(false)
+    }
 }

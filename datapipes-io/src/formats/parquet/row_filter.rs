@@ -9,6 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Fields, SchemaRef};
+use bytes::Bytes;
 use datapipes::index::filter::{Columns, Compare, Filter, Value};
 use datapipes::{Error, ErrorKind, Result};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
@@ -17,7 +18,7 @@ use parquet::file::reader::ChunkReader;
 use super::compare::{Literal, compared};
 use super::layout::{Layout, count};
 use super::next_batch;
-use super::prune::Bounds;
+use super::prune::{Bloom, Bounds};
 use crate::formats::arrow::{guarded, no_column};
 
 /// Number of rows whose columns of the filter are decoded at once.
@@ -39,6 +40,8 @@ struct Column {
     field: Field,
     /// The column of the file with the statistics, if they are of the rows.
     leaf: Option<usize>,
+    /// True if the filter asks for values that equal another.
+    is_equal: bool,
 }
 
 impl RowFilter {
@@ -49,6 +52,13 @@ impl RowFilter {
     pub fn new(filter: &Filter, file: &Layout) -> Result<RowFilter> {
         let schema = file.arrow_schema();
         filter.check(&FileColumns(schema))?;
+        let mut equal = Vec::new();
+        // For no rows, this visits all comparisons.
+        filter.evaluate(0, &mut |leaf| {
+            let is_equal = matches!(leaf, Filter::Compare(_, Compare::Eq, _) | Filter::In(..));
+            equal.extend(is_equal.then(|| name_of(leaf).to_owned()));
+            Ok(Vec::new())
+        })?;
         let (mut columns, mut leaves) = (Vec::new(), Vec::new());
         for name in filter.columns() {
             let field = field(schema, name)?;
@@ -63,6 +73,7 @@ impl RowFilter {
                 name: name.to_owned(),
                 field,
                 leaf,
+                is_equal: equal.iter().any(|column| column == name),
             });
             leaves.extend(own);
         }
@@ -102,18 +113,46 @@ impl RowFilter {
         column.expect("all columns of the filter were found")
     }
 
-    /// Returns the ranges of rows of a row group that may match, by the statistics of the row group
-    /// and its pages.
-    pub fn candidates(&self, group: usize) -> Result<Vec<Range<usize>>> {
-        let (rows, metadata) = (self.layout.rows(group), self.layout.metadata());
+    /// Returns the ranges of the Bloom filters of a row group that may help to exclude it.
+    pub fn bloom_ranges(&self, group: usize) -> Result<Vec<Range<u64>>> {
+        if self.excludes(group, &Bytes::new())? {
+            return Ok(Vec::new());
+        }
+        let columns = self.columns.iter().filter(|column| column.is_equal);
+        let ranges = columns.filter_map(|column| self.layout.bloom_range(group, column.leaf?));
+        Ok(ranges.collect())
+    }
+
+    /// Returns true if no row of a row group matches, by its statistics and those of its Bloom
+    /// filters that are in `source`.
+    fn excludes<R: ChunkReader>(&self, group: usize, source: &R) -> Result<bool> {
+        let metadata = self.layout.metadata();
         let truth = self.filter.evaluate(1, &mut |leaf| {
             let column = self.column(leaf);
             let bounds = column
                 .leaf
                 .and_then(|leaf| known(|| Bounds::of_group(metadata, leaf, &column.field, group)));
-            column.bounded(leaf, bounds, 1)
+            let bloom = column.leaf.filter(|_| column.is_equal).and_then(|leaf| {
+                let range = self.layout.bloom_range(group, leaf)?;
+                let length = (range.end - range.start) as usize;
+                let data = source.get_bytes(range.start, length).ok()?;
+                let stored = metadata.row_group(group).column(leaf).column_type();
+                known(|| Bloom::read(&data, stored))
+            });
+            column.bounded(leaf, bounds, bloom, 1)
         })?;
-        if truth == [Some(false)] || rows == 0 {
+        Ok(truth == [Some(false)])
+    }
+
+    /// Returns the ranges of rows of a row group that may match, by the statistics of the row group
+    /// and its pages, and by the Bloom filters that are in `source`.
+    pub fn candidates<R: ChunkReader>(
+        &self,
+        group: usize,
+        source: &R,
+    ) -> Result<Vec<Range<usize>>> {
+        let (rows, metadata) = (self.layout.rows(group), self.layout.metadata());
+        if rows == 0 || self.excludes(group, source)? {
             return Ok(Vec::new());
         }
         if !self.layout.has_pages() {
@@ -135,7 +174,7 @@ impl RowFilter {
                 let rows = pages.iter().map(|page| page.rows.len() as u64).collect();
                 known(|| Bounds::of_pages(metadata, leaf, &column.field, group, rows))
             });
-            let truths = column.bounded(leaf, bounds, pages.len())?;
+            let truths = column.bounded(leaf, bounds, None, pages.len())?;
             let page_of = |start: &usize| pages.partition_point(|page| page.rows.end <= *start);
             Ok(starts.iter().map(|start| truths[page_of(start)]).collect())
         })?;
@@ -205,17 +244,24 @@ impl Column {
         &self,
         leaf: &Filter,
         bounds: Option<Bounds>,
+        bloom: Option<Bloom>,
         parts: usize,
     ) -> Result<Vec<Option<bool>>> {
-        let Some(bounds) = bounds else {
-            return Ok(vec![None; parts]);
-        };
         // Writers may count the rows without a value above a nested column, or not.
-        let nulls = || match self.field.name() == &self.name {
-            true => bounds.is_null(),
-            false => vec![None; parts],
+        let is_top = self.field.name() == &self.name;
+        let nulls = || match bounds.as_ref().filter(|_| is_top) {
+            Some(bounds) => bounds.is_null(),
+            None => vec![None; parts],
         };
-        let compare = |how: Compare, literal: &Literal| bounds.compare(how, literal);
+        let compare = |how: Compare, literal: &Literal| {
+            let bloom = bloom.as_ref();
+            let is_absent = bloom.is_some_and(|bloom| bloom.excludes(literal, &self.field));
+            match (how, &bounds) {
+                (Compare::Eq, _) if is_absent => vec![Some(false); parts],
+                (_, Some(bounds)) => bounds.compare(how, literal),
+                (_, None) => vec![None; parts],
+            }
+        };
         self.truths(leaf, parts, compare, nulls)
     }
 
@@ -250,7 +296,7 @@ impl Column {
 }
 
 /// Returns statistics; none if the underlying reader cannot read them.
-fn known(read: impl FnOnce() -> Option<Bounds>) -> Option<Bounds> {
+fn known<T>(read: impl FnOnce() -> Option<T>) -> Option<T> {
     guarded("Parquet", || Ok(read())).ok().flatten()
 }
 

@@ -138,6 +138,7 @@ struct Written {
     version: WriterVersion,
     dictionary: bool,
     indexed: bool,
+    bloom: bool,
 }
 
 fn ways() -> impl Strategy<Value = Written> {
@@ -150,9 +151,10 @@ fn ways() -> impl Strategy<Value = Written> {
         prop::sample::select(vec![WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0]),
         any::<bool>(),
         prop::bool::weighted(0.8),
+        any::<bool>(),
     )
         .prop_map(
-            |(group, page, statistics, cut, version, dictionary, indexed)| Written {
+            |(group, page, statistics, cut, version, dictionary, indexed, bloom)| Written {
                 group,
                 page,
                 statistics,
@@ -160,6 +162,7 @@ fn ways() -> impl Strategy<Value = Written> {
                 version,
                 dictionary,
                 indexed,
+                bloom,
             },
         )
 }
@@ -175,6 +178,8 @@ fn written(batch: &RecordBatch, way: &Written) -> Bytes {
         .set_writer_version(way.version)
         .set_dictionary_enabled(way.dictionary)
         .set_offset_index_disabled(!way.indexed)
+        .set_bloom_filter_max_ndv(way.group as u64)
+        .set_bloom_filter_enabled(way.bloom)
         .build();
     let mut data = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
@@ -262,7 +267,7 @@ fn rows_of(batch: &RecordBatch) -> Vec<i64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn the_rows_are_those_of_the_filter_in_memory(
@@ -333,6 +338,7 @@ fn in_order() -> Bytes {
         version: WriterVersion::PARQUET_1_0,
         dictionary: false,
         indexed: true,
+        bloom: false,
     };
     written(&batch.unwrap(), &way)
 }
@@ -496,6 +502,71 @@ fn only_what_may_match_is_read_of_a_far_file() {
         rows == 99 && bytes <= column,
         "{rows} rows, {bytes} of {column} bytes"
     );
+}
+
+#[test]
+fn a_bloom_filter_excludes_row_groups_whose_bounds_do_not() {
+    // Even numbers, mixed: the bounds of all row groups have all numbers.
+    let number = |n: i64| 2 * (n * 7919 % 100_003);
+    let columns: [(&str, ArrayRef); 3] = [
+        (
+            "id",
+            Arc::new(Int64Array::from_iter_values((0..40_000).map(number))),
+        ),
+        (
+            "hash",
+            Arc::new(UInt64Array::from_iter_values(
+                (0..40_000).map(|n| u64::MAX - number(n) as u64),
+            )),
+        ),
+        (
+            "name",
+            Arc::new(StringArray::from_iter_values(
+                (0..40_000).map(|n| format!("name {}", number(n))),
+            )),
+        ),
+    ];
+    let way = Written {
+        group: 10_000,
+        page: 10_000,
+        statistics: EnabledStatistics::Page,
+        cut: None,
+        version: WriterVersion::PARQUET_1_0,
+        dictionary: false,
+        indexed: true,
+        bloom: true,
+    };
+    let data = written(&RecordBatch::try_from_iter(columns).unwrap(), &way);
+    let (store, mut seen) = (Arc::new(Scripted::new()), 0);
+    store.put("a.parquet", data);
+    let file = block_on(ParquetFile::open(store.clone(), "a.parquet")).unwrap();
+    let mut read = |text: String| {
+        let filtered = file.clone().filter(text.parse().unwrap()).unwrap();
+        let columns = filtered.columns(["id"]).unwrap();
+        asked(&store, &mut seen);
+        let rows = block_on(columns.rows()).unwrap();
+        (MapPipe::len(&rows), asked(&store, &mut seen).1)
+    };
+    let there = number(12_345);
+    let hash = u64::MAX - there as u64;
+    for (equal, other) in [
+        (format!("id = {there}"), format!("id = {}", there + 1)),
+        (format!("hash = {hash}"), format!("hash = {}", hash - 1)),
+        (
+            format!("name = 'name {there}'"),
+            format!("name = 'name {}'", there + 1),
+        ),
+    ] {
+        // At most a few of the four Bloom filters have a value by chance.
+        let ((one, found), (none, not_found)) = (read(equal.clone()), read(other.clone()));
+        assert_eq!((one, none), (1, 0), "{equal}, {other}");
+        assert!(
+            not_found < 100_000 && found < 250_000,
+            "{equal}: {found}, {not_found} bytes"
+        );
+        let all = read(format!("not ({})", other)).0;
+        assert_eq!(all, 40_000, "not {other}");
+    }
 }
 
 #[test]
@@ -699,7 +770,7 @@ fn statistics_of_pyarrow_exclude_what_does_not_match() {
         assert!(filter.layout().has_pages());
         let groups = 0..layout.groups();
         groups
-            .map(|group| filter.candidates(group).unwrap())
+            .map(|group| filter.candidates(group, &Bytes::new()).unwrap())
             .collect()
     };
     for (text, matches) in [
@@ -782,6 +853,7 @@ fn row_104_damaged_files_with_a_filter_are_read_to_their_end_or_errors() {
         version: WriterVersion::PARQUET_2_0,
         dictionary: true,
         indexed: true,
+        bloom: false,
     };
     let format = || filtered_by("row", "int > 3 and text != 'x'");
     assert_eq!(check_format(format, &written(&batch, &way)), 14);
