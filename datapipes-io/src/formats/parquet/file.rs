@@ -146,12 +146,12 @@ impl ParquetFile {
     /// [`Parquet::filter`](super::Parquet::filter). The columns of the filter need not be among the
     /// wanted ones.
     ///
-    /// Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
-    /// that statistics exclude costs no request. Of others the Bloom filters are read first if there
-    /// are any for a comparison by `=` or `IN`, then the columns of the filter, of these only pages
-    /// that may match; then, of the wanted columns, only pages with rows that
-    /// match. A file without a page index is read by whole columns instead. The page index of these
-    /// columns is read at the first sample, and stays in memory.
+    /// - Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
+    ///   that statistics exclude costs no request.
+    /// - Of others are read first Bloom filters, if there are any for a comparison by `=` or `IN`; then
+    ///   the columns of the filter, of these only pages that may match; then, of the wanted columns,
+    ///   only pages with rows that match. A file without a page index is read by whole columns.
+    /// - The page index of these columns is read at the first sample, and stays in memory.
     ///
     /// # Errors
     /// `NotFound` if there is no such column; `Shape` for a value that cannot be compared with it;
@@ -279,8 +279,8 @@ impl ParquetFile {
             let ranges = wanted.iter().chain(&filters).flatten().cloned().collect();
             let pieces = self.object.pieces(Pieces::default(), ranges).await?;
             let (layout, filter) = (self.layout.clone(), self.filter.clone());
-            datapipes::blocking(move || {
-                Ok(Paged {
+            let paged = datapipes::blocking(move || {
+                datapipes::Ok(Paged {
                     layout: match wanted {
                         Some(_) => layout.with_index(&pieces)?,
                         None => layout,
@@ -289,8 +289,9 @@ impl ParquetFile {
                         .map(|filter| filter.with_index(&pieces))
                         .transpose()?,
                 })
-            })
-            .await?
+            });
+            let within = |error: Error| error.within(self.object.url());
+            paged.await?.map_err(within)
         };
         self.paged.get_or_try_init(read).await
     }

@@ -94,11 +94,7 @@ impl ParquetFile {
     /// # datapipes::Ok(()) }).unwrap();
     /// ```
     pub async fn rows(self) -> Result<IndexedParquetRows> {
-        let paged = self.paged().await;
-        let layout = paged
-            .map_err(|error| error.within(self.object.url()))?
-            .layout
-            .clone();
+        let layout = self.paged().await?.layout.clone();
         let mut starts = vec![0];
         for rows in self.row_counts() {
             starts.push(starts.last().expect("the first is 0") + rows);

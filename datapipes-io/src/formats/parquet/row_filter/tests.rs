@@ -630,6 +630,9 @@ fn two_filters_are_both_applied_and_constants_are_filters() {
     assert_eq!(read(format().filter(parse("false"))), 0);
     let file = open(in_order()).filter(parse("row > 10")).unwrap();
     let file = file.filter(parse("row < 13")).unwrap();
+    let group = |group| block_on(MapPipe::get(&file, group)).unwrap();
+    assert_eq!((group(0).num_rows(), group(1).num_rows()), (2, 0));
+    assert_eq!(group(0).schema(), group(1).schema());
     assert_eq!(MapPipe::len(&block_on(file.rows()).unwrap()), 2);
     for (text, rows) in [("true", 1000), ("false", 0)] {
         let file = open(in_order()).filter(parse(text)).unwrap();
