@@ -129,8 +129,8 @@ impl<T> Entry<T> {
         }
     }
 
-    /// Adds the origin: entry `next` of a file, which is then that of the next one. `None` if it has
-    /// no item; items left out are counted.
+    /// Adds the origin: entry `next` of a file, which is then that of the next one. `None` if it
+    /// has no item; items left out are counted.
     pub(super) fn placed(
         self,
         file: &Origin,
@@ -348,7 +348,8 @@ mod tests {
     use super::*;
     use crate::FileGraphExt;
 
-    /// A format of letters; `x` is a bad letter, `!` breaks the file, and `2` leaves out two letters.
+    /// A format of letters; `x` is a bad letter, `!` breaks the file, and `2` leaves out two
+    /// letters.
     struct Letters;
 
     impl Format for Letters {

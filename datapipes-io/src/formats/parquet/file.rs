@@ -148,9 +148,10 @@ impl ParquetFile {
     ///
     /// - Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
     ///   that statistics exclude costs no request.
-    /// - Of others are read first Bloom filters, if there are any for a comparison by `=` or `IN`; then
-    ///   the columns of the filter, of these only pages that may match; then, of the wanted columns,
-    ///   only pages with rows that match. A file without a page index is read by whole columns.
+    /// - Of others are read first Bloom filters, if there are any for a comparison by `=` or `IN`;
+    ///   then the columns of the filter, of these only pages that may match; then, of the wanted
+    ///   columns, only pages with rows that match. A file without a page index is read by whole
+    ///   columns.
     /// - The page index of these columns is read at the first sample, and stays in memory.
     ///
     /// # Errors
@@ -387,7 +388,8 @@ impl Object {
         self.store.url_of(&self.key)
     }
 
-    /// Reads the ranges that are not in `pieces` yet, those that are near each other by one request.
+    /// Reads the ranges that are not in `pieces` yet, those that are near each other by one
+    /// request.
     async fn pieces(&self, mut pieces: Pieces, ranges: Vec<Range<u64>>) -> Result<Pieces> {
         let is_new =
             |range: &Range<u64>| pieces.get(range.start, range.end - range.start).is_none();

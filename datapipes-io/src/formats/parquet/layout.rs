@@ -259,8 +259,8 @@ impl Layout {
         self.rows(group).div_ceil(most_rows.max(1)) as u64
     }
 
-    /// Returns the range of the Bloom filter of a column in a row group; `None` if there is none, or
-    /// it is larger than the column.
+    /// Returns the range of the Bloom filter of a column in a row group; `None` if there is none,
+    /// or it is larger than the column.
     pub fn bloom_range(&self, group: usize, leaf: usize) -> Option<Range<u64>> {
         let chunk = self.metadata().row_group(group).column(leaf);
         let start = u64::try_from(chunk.bloom_filter_offset()?).ok()?;
@@ -270,8 +270,8 @@ impl Layout {
         (length <= most && end <= self.end).then_some(start..end)
     }
 
-    /// Reads some rows of a row group, as batches of at most this number of rows. Pages without such
-    /// rows are not read if their places are known.
+    /// Reads some rows of a row group, as batches of at most this number of rows. Pages without
+    /// such rows are not read if their places are known.
     pub fn select<R: ChunkReader + Clone + 'static>(
         &self,
         group: usize,
@@ -290,8 +290,8 @@ impl Layout {
         self.read(group, Some(rows), source, most_rows, expansion)
     }
 
-    /// Reads some rows of a row group, or all, from whole columns, as batches of at most this number
-    /// of rows. The stated sizes are checked before.
+    /// Reads some rows of a row group, or all, from whole columns, as batches of at most this
+    /// number of rows. The stated sizes are checked before.
     pub fn read<R: ChunkReader + Clone + 'static>(
         &self,
         group: usize,
@@ -327,9 +327,9 @@ impl Layout {
         })
     }
 
-    /// Returns the ranges of the page index: the places of all pages of the wanted columns, and their
-    /// statistics if these of whole columns were parsed. `None` if the places are not complete, or
-    /// not between the data and the footer.
+    /// Returns the ranges of the page index: the places of all pages of the wanted columns, and
+    /// their statistics if these of whole columns were parsed. `None` if the places are not
+    /// complete, or not between the data and the footer.
     pub fn index_ranges(&self) -> Option<Vec<Range<u64>>> {
         let mut ranges = Vec::new();
         for group in self.metadata().row_groups() {
@@ -405,8 +405,8 @@ impl Layout {
         })
     }
 
-    /// Returns the pages with some rows of a row group, for each wanted column. Ranges of rows are in
-    /// ascending order.
+    /// Returns the pages with some rows of a row group, for each wanted column. Ranges of rows are
+    /// in ascending order.
     pub fn pages(&self, group: usize, rows: &[Range<usize>]) -> Result<Vec<ColumnPages>> {
         let metadata = self.reader.metadata();
         let (all, index) = (self.rows(group), metadata.page_index_for_row_group(group));

@@ -92,21 +92,22 @@ impl Parquet {
 
     /// Reads only the rows that match, in addition to earlier filters.
     ///
-    /// - Row groups and pages that their statistics exclude are not decoded, nor row groups whose Bloom
-    ///   filters do (`=` and `IN`, whole numbers and text); of the others the columns of the filter are, 8192 rows at a time, and then, of the wanted columns, the pages with rows
-    ///   that match. The columns of the filter need not be among the wanted ones. Statistics are
-    ///   trusted, as by other readers; where they are missing, cut, or of unknown order, all is read.
-    /// - A filter names columns by name, or nested ones with dots: `point.x`. It compares numbers and
-    ///   decimals with numbers, text with text, booleans with booleans, dates and times with text:
-    ///   `day >= '2024-02-29' AND at < '2024-02-29T12:00:00'`. Times of a column with a time zone are
-    ///   in UTC, unless they say `+01:00`; decimals of more than 15 digits are best written as text.
-    ///   Of columns of other types (binary, lists, structs, times of day, …) it may only ask whether
-    ///   they are null.
-    /// - A comparison with null or NaN is neither true nor false. Floats are compared as they are: a
-    ///   column of `float32` has no value that equals 0.8.
+    /// - Row groups and pages that their statistics exclude are not decoded, nor row groups whose
+    ///   Bloom filters do (`=` and `IN`, whole numbers and text); of the others the columns of the
+    ///   filter are, 8192 rows at a time, and then, of the wanted columns, the pages with rows that
+    ///   match. The columns of the filter need not be among the wanted ones. Statistics are
+    ///   trusted, as by other readers; where they are missing or of unknown order, all is read.
+    /// - A filter names columns by name, or nested ones with dots: `point.x`. It compares numbers
+    ///   and decimals with numbers, text with text, booleans with booleans, dates and times with
+    ///   text: `day >= '2024-02-29' AND at < '2024-02-29T12:00:00'`. Times of a column with a time
+    ///   zone are in UTC, unless they say `+01:00`; decimals of more than 15 digits are best
+    ///   written as text. Of columns of other types (binary, lists, structs, times of day, …) it
+    ///   may only ask whether they are null.
+    /// - A comparison with null or NaN is neither true nor false. Floats are compared as they are:
+    ///   a column of `float32` has no value that equals 0.8.
     /// - Rows have the origins that they have without a filter, and a batch the origin of the batch
-    ///   that its first row is in without a filter. Batches are filled up within a row group. Others
-    ///   are counted as dropped.
+    ///   that its first row is in without a filter. Batches are filled up within a row group. Rows
+    ///   or batches that are left out are counted as dropped.
     ///
     /// A column that does not exist, or cannot be compared with the value, is an error of the file.
     ///

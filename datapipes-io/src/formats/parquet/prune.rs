@@ -35,7 +35,8 @@ impl Bounds {
         group: usize,
     ) -> Option<Bounds> {
         let group = metadata.row_group(group);
-        // Writers of the deprecated fields did not agree on the order of texts and unsigned numbers.
+        // Writers of the deprecated fields did not agree on the order of texts and unsigned
+        // numbers.
         group.column(leaf).statistics().filter(|known| {
             let has_no_bounds = known.min_bytes_opt().or(known.max_bytes_opt()).is_none();
             has_no_bounds || !known.is_min_max_deprecated()

@@ -1,8 +1,8 @@
 //! Conditions on the columns of data, with the semantics of SQL.
 //!
-//! The code is pure: it knows no data. A table of a database translates a [`Filter`], or evaluates it
-//! ([`Filter::matches`]); a file format also evaluates it for statistics, to leave out what cannot
-//! match ([`Filter::evaluate`]).
+//! The code is pure: it knows no data. A table of a database translates a [`Filter`], or evaluates
+//! it ([`Filter::matches`]); a file format also evaluates it for statistics, to leave out what
+//! cannot match ([`Filter::evaluate`]).
 
 mod parse;
 mod value;
@@ -24,10 +24,11 @@ pub use value::Value;
 /// bytes.
 ///
 /// In text, `or` has the lowest precedence, then `and`, then `not`. A comparison has a column and a
-/// value, with `=` (or `==`), `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`, `is [not] null`.
-/// Text is in single or double quotes, and a quote inside is written twice. Keywords may be in any
-/// case. `true` and `false` alone are filters, too. A column is words of letters, digits and `_`,
-/// with dots between them; any other name, or a keyword, is in backticks: `` `my column` > 1 ``.
+/// value, with `=` (or `==`), `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`, `is [not]
+/// null`. Text is in single or double quotes, and a quote inside is written twice. Keywords may be
+/// in any case. `true` and `false` alone are filters, too. A column is words of letters, digits and
+/// `_`, with dots between them; any other name, or a keyword, is in backticks, and a backtick inside
+/// is written twice.
 ///
 /// # Examples
 /// ```
@@ -257,8 +258,8 @@ impl Filter {
     /// nor false. `leaf` evaluates a comparison, `in` or `is null` for all rows.
     ///
     /// For statistics, `Some(false)` of a leaf may mean that it is true for no row of a part of the
-    /// data, `Some(true)` that it is false for none, and `None` that nothing is known: the result has
-    /// the same meaning.
+    /// data, `Some(true)` that it is false for none, and `None` that nothing is known: the result
+    /// has the same meaning.
     ///
     /// # Errors
     /// The first error of `leaf`.

@@ -68,10 +68,10 @@ impl ParquetFile {
     /// Returns the rows of the file by index, with the wanted columns. Reads the page index of these
     /// columns, if the file has one; it stays in memory, 24 bytes for each page.
     ///
-    /// With a [`filter`](ParquetFile::filter), these are the rows that match, in their order. They are
-    /// found here, once: of the row groups and pages that statistics do not exclude, the columns of
-    /// the filter are read, four row groups at once, and of the wanted columns nothing. The numbers of
-    /// the rows that match stay in memory, 8 bytes each.
+    /// With a [`filter`](ParquetFile::filter), these are the rows that match, in their order. They
+    /// are found here, once: of the row groups and pages that statistics do not exclude, the
+    /// columns of the filter are read, four row groups at once, and of the wanted columns nothing.
+    /// The numbers of the rows that match stay in memory, 8 bytes each.
     ///
     /// # Errors
     /// The errors of the store; `Corrupt` for a page index that cannot be read; with a filter also
