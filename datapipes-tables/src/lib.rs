@@ -45,7 +45,6 @@
 pub mod cassandra;
 mod filter;
 mod ingest;
-mod parse;
 mod retry;
 mod rows;
 mod select;
@@ -54,7 +53,7 @@ mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use filter::{Column, Compare, Filter, col};
+pub use datapipes::index::filter::{Column, Columns, Compare, Filter, Value, col};
 pub use ingest::{Ingest, Written};
 pub use retry::RetryTable;
 pub use rows::{Rows, RowsByIndex, rows};
@@ -117,22 +116,6 @@ impl Wire for Row {
 
 fn decode_key(from: &mut Reader<'_>) -> Result<Uuid> {
     Ok(Uuid::from_bytes(Wire::decode(from)?))
-}
-
-/// A value of a metadata column.
-#[derive(Clone, Debug, PartialEq, Wire)]
-#[non_exhaustive]
-pub enum Value {
-    /// No value.
-    Null,
-    /// A whole number.
-    Int(i64),
-    /// A number, not NaN: databases differ in the meaning of NaN.
-    Float(f64),
-    /// Text.
-    Text(String),
-    /// A truth value.
-    Bool(bool),
 }
 
 /// The type of a metadata column.
@@ -269,62 +252,6 @@ impl fmt::Display for ColumnType {
             ColumnType::Text => "text",
             ColumnType::Bool => "true and false",
         })
-    }
-}
-
-/// Formats the value as in a filter: text in quotes, and a floating-point number different from a
-/// whole one.
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Null => f.write_str("null"),
-            Value::Int(value) => write!(f, "{value}"),
-            Value::Float(value) => write!(f, "{value:?}"),
-            Value::Text(value) => write!(f, "\"{}\"", value.replace('"', "\"\"")),
-            Value::Bool(value) => write!(f, "{value}"),
-        }
-    }
-}
-
-impl From<i64> for Value {
-    fn from(value: i64) -> Self {
-        Value::Int(value)
-    }
-}
-
-impl From<i32> for Value {
-    fn from(value: i32) -> Self {
-        Value::Int(value.into())
-    }
-}
-
-impl From<f64> for Value {
-    fn from(value: f64) -> Self {
-        Value::Float(value)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(value: bool) -> Self {
-        Value::Bool(value)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(value: &str) -> Self {
-        Value::Text(value.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(value: String) -> Self {
-        Value::Text(value)
-    }
-}
-
-impl<V: Into<Value>> From<Option<V>> for Value {
-    fn from(value: Option<V>) -> Self {
-        value.map_or(Value::Null, Into::into)
     }
 }
 

@@ -109,6 +109,9 @@ pub enum Entry<T> {
     Bad(Option<Arc<str>>, Error),
     /// An error after which nothing more can be read.
     Broken(Error),
+    /// A number of items that are left out on purpose: they are counted as dropped, and the items
+    /// after them have the origins that they would have with them.
+    Skip(u64),
 }
 
 impl<T> Entry<T> {
@@ -126,17 +129,34 @@ impl<T> Entry<T> {
         }
     }
 
-    /// Adds the origin: entry `index` of a file.
-    pub(super) fn placed(self, file: &Origin, children: &Children, index: u64) -> Result<Item<T>> {
+    /// Adds the origin: entry `next` of a file, which is then that of the next one. `None` if it
+    /// has no item; items left out are counted.
+    pub(super) fn placed(
+        self,
+        file: &Origin,
+        children: &Children,
+        next: &mut u64,
+        cx: &Context,
+    ) -> Option<Result<Item<T>>> {
+        let index = *next;
+        *next = index.saturating_add(if let Entry::Skip(items) = self {
+            items
+        } else {
+            1
+        });
         let place = |name: Option<Arc<str>>| match name {
             Some(name) => children.at(index).named(name),
             None => children.at(index),
         };
-        match self {
+        Some(match self {
             Entry::Item(name, value) => Ok(Item::new(value, place(name))),
             Entry::Bad(name, error) => Err(error.of(&place(name))),
             Entry::Broken(error) => Err(error.of(file)),
-        }
+            Entry::Skip(items) => {
+                cx.count_dropped(items);
+                return None;
+            }
+        })
     }
 }
 
@@ -253,7 +273,7 @@ where
             if let Some(open) = &mut self.open {
                 // Most files are too short to need the room for all requested items.
                 let mut chunk = Chunk::with_capacity(demand.max.min(64));
-                let ended = open.read(&mut chunk, demand.max);
+                let ended = open.read(&mut chunk, demand.max, &self.cx);
                 if ended {
                     self.open = None;
                 }
@@ -289,17 +309,19 @@ where
 
 impl<T> Opened<T> {
     /// Reads the next items, up to `most`. Returns true if the file has ended.
-    fn read(&mut self, chunk: &mut Chunk<T>, most: usize) -> bool {
+    fn read(&mut self, chunk: &mut Chunk<T>, most: usize, cx: &Context) -> bool {
         while chunk.len() < most {
             let Some(entry) = self.entries.next() else {
                 return true;
             };
             let is_last = matches!(entry, Entry::Broken(_));
-            chunk.push(entry.placed(&self.origin, &self.children, self.next));
+            let item = entry.placed(&self.origin, &self.children, &mut self.next, cx);
+            if let Some(item) = item {
+                chunk.push(item);
+            }
             if is_last {
                 return true;
             }
-            self.next += 1;
         }
         false
     }
@@ -326,7 +348,8 @@ mod tests {
     use super::*;
     use crate::FileGraphExt;
 
-    /// A format of letters; `x` is a bad letter, `!` breaks the file.
+    /// A format of letters; `x` is a bad letter, `!` breaks the file, and `2` leaves out two
+    /// letters.
     struct Letters;
 
     impl Format for Letters {
@@ -339,6 +362,7 @@ mod tests {
             Ok(Box::new(Vec::from(file.data).into_iter().map(
                 |byte| match byte {
                     b'x' => Entry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
+                    b'2' => Entry::Skip(2),
                     b'!' => Entry::Broken(Error::new(ErrorKind::Truncated, "broken")),
                     byte => Entry::item(char::from(byte)),
                 },
@@ -374,6 +398,33 @@ mod tests {
             ];
             assert_eq!(errors, expected);
         }
+    }
+
+    #[test]
+    fn letters_left_out_are_counted_and_keep_their_origins() {
+        let files = Graph::from_vec(vec![File::new("f", "2a2x2")]).named("files");
+        let loader = DataLoader::builder(files.read_as(Letters).named("read"))
+            .on_error(OnError::skip(10))
+            .build()
+            .unwrap();
+        let read: Vec<char> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(read, ['a']);
+        let stats = loader.stats().unwrap();
+        assert_eq!(stats.skipped_items[0].error, "read: 0:0/x: corrupt: bad");
+        let dropped = stats.nodes.iter().map(|node| node.dropped).sum::<u64>();
+        assert_eq!(dropped, 6);
+        let items = ReadAs::new(Letters).apply(
+            datapipes::Items::from_results(vec![Ok(Item::new(
+                File::new("f", "2a2b"),
+                Origin::root(0, 0),
+            ))]),
+            &Context::default(),
+        );
+        let items = futures::executor::block_on_stream(items);
+        let origins: Vec<String> = items
+            .map(|item| item.unwrap().origin().to_string())
+            .collect();
+        assert_eq!(origins, ["0:0/2", "0:0/5"]);
     }
 
     #[test]

@@ -200,6 +200,33 @@ def paged():
         )
 
 
+def statistics():
+    """A file with statistics of row groups and pages, in an order that lets them exclude rows."""
+    numbers = range(300)
+    start = datetime.datetime(2024, 2, 29)
+    D = decimal.Decimal
+    many = pa.table({
+        "index": pa.array(numbers, pa.int64()),
+        "u32": pa.array([2**32 - 300 + n for n in numbers], pa.uint32()),
+        "float": pa.array([NAN if n % 50 == 49 else n for n in numbers], pa.float64()),
+        "text": [f"text {n:04}" for n in numbers],
+        "price": pa.array([D(n) / 100 for n in numbers], pa.decimal128(9, 2)),
+        "at": pa.array([start + datetime.timedelta(seconds=n) for n in numbers], pa.timestamp("ms")),
+        "color": pa.array([("blue", "green", "red")[n // 100] for n in numbers]).dictionary_encode(),
+        "half": pa.array([n / 2 if n < 200 else None for n in numbers], pa.float32()),
+    })
+    pq.write_table(
+        many,
+        HERE / "statistics.parquet",
+        row_group_size=100,
+        data_page_size=1,
+        write_batch_size=20,
+        write_page_index=True,
+        write_statistics=True,
+        compression="snappy",
+    )
+
+
 def main():
     everything = table()
     (HERE / "table.json").write_text(json.dumps(rows(everything), ensure_ascii=False, indent=None) + "\n")
@@ -226,6 +253,7 @@ def main():
                 write_statistics=False,
             )
     paged()
+    statistics()
     arrow("table.arrow", everything)
     arrow("table.arrows", everything, stream=True)
     arrow("zstd.arrow", everything.select(["index", "text", "f64", "dictionary"]), compression="zstd")

@@ -465,7 +465,7 @@ fn put(
             };
             metadata.raw_bind_parameter(1, &row.key.as_bytes()[..])?;
             for (place, value) in std::iter::once(&class).chain(values).enumerate() {
-                metadata.raw_bind_parameter(place + 2, value)?;
+                metadata.raw_bind_parameter(place + 2, sql::bound(value))?;
             }
             metadata.raw_execute()?;
         }
@@ -486,7 +486,7 @@ fn page(
     let mut statement = connection.prepare_cached(&query).map_err(failed)?;
     let bind = |statement: &mut rusqlite::CachedStatement<'_>| {
         for (place, value) in values.iter().enumerate() {
-            statement.raw_bind_parameter(place + 1, value)?;
+            statement.raw_bind_parameter(place + 1, sql::bound(value))?;
         }
         match &after {
             Some(key) => statement.raw_bind_parameter(values.len() + 1, &key.as_bytes()[..]),

@@ -89,16 +89,16 @@ fn join<'a>(terms: &'a [Filter], word: &str, of_none: &str, values: &mut Vec<&'a
     }
 }
 
-impl ToSql for Value {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Value::Null => ValueRef::Null,
-            Value::Int(value) => ValueRef::Integer(*value),
-            Value::Float(value) => ValueRef::Real(*value),
-            Value::Text(value) => ValueRef::Text(value.as_bytes()),
-            Value::Bool(value) => ValueRef::Integer((*value).into()),
-        }))
-    }
+/// Returns a value as SQLite has it; it has no whole numbers above the greatest `i64`.
+pub(super) fn bound(value: &Value) -> ToSqlOutput<'_> {
+    ToSqlOutput::Borrowed(match value {
+        Value::Null => ValueRef::Null,
+        Value::Int(value) => ValueRef::Integer(*value),
+        Value::UInt(value) => ValueRef::Real(*value as f64),
+        Value::Float(value) => ValueRef::Real(*value),
+        Value::Text(value) => ValueRef::Text(value.as_bytes()),
+        Value::Bool(value) => ValueRef::Integer((*value).into()),
+    })
 }
 
 impl ToSql for Label {

@@ -52,6 +52,7 @@ pub use samplers::{
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+pub mod filter;
 pub mod split;
 
 use async_trait::async_trait;

@@ -30,6 +30,7 @@ pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> 
                 },
                 Entry::Bad(name, error) => return Some(Entry::Bad(name, error)),
                 Entry::Broken(error) => return Some(Entry::Broken(error)),
+                Entry::Skip(items) => return Some(Entry::Skip(items)),
             }
         }
     }))

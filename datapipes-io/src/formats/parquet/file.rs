@@ -10,12 +10,16 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
+use datapipes::index::filter::Filter;
 use datapipes::{Error, ErrorKind, MapPipe, Result};
 use futures::future::try_join_all;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+use tokio::sync::OnceCell;
 
-use super::layout::{Layout, MAGIC, TAIL, footer_length};
+use super::layout::{Layout, MAGIC, TAIL, footer_length, runs};
+use super::row_filter::{FILTER_ROWS, RowFilter};
 use super::{RecordBatch, next_batch, weight};
 use crate::formats::compression::Expansion;
 use crate::stores::{Get, Store};
@@ -33,12 +37,14 @@ const NEAR: u64 = 256 << 10;
 ///   at most 256 KiB apart by one request, including the bytes between them, and all requests at
 ///   once. They are decoded on a blocking thread.
 /// - [`rows`](ParquetFile::rows) has the rows by index instead.
+/// - With a [`filter`](ParquetFile::filter), a sample is the rows of its row group that match, and
+///   only the pages that may have such rows are read.
 /// - [`Indexed`](datapipes::Indexed) shuffles row groups, shards them over ranks, and
 ///   mixes or [concatenates](datapipes::Indexed::concat) files.
 /// - The checks are those of [`Parquet`](super::Parquet). If the store has versions, a file that
 ///   was changed since is the error `Changed`.
 ///
-/// Clones share everything except the choice of columns.
+/// Clones share everything except the choice of columns and rows.
 ///
 /// # Examples
 /// ```
@@ -64,6 +70,15 @@ pub struct ParquetFile {
     object: Arc<Object>,
     layout: Layout,
     expansion: Expansion,
+    filter: Option<RowFilter>,
+    /// Set when pages are first asked for.
+    paged: Arc<OnceCell<Paged>>,
+}
+
+/// The layout of the wanted columns and that of the filter's, with the page index if there is one.
+struct Paged {
+    layout: Layout,
+    filter: Option<RowFilter>,
 }
 
 /// Location of the file.
@@ -109,6 +124,8 @@ impl ParquetFile {
             object: Arc::new(object),
             layout,
             expansion: Expansion::default(),
+            filter: None,
+            paged: Arc::default(),
         })
     }
 
@@ -121,6 +138,52 @@ impl ParquetFile {
         self.layout
             .choose(&names)
             .map_err(|error| error.within(self.object.url()))?;
+        self.paged = Arc::default();
+        Ok(self)
+    }
+
+    /// Reads only the rows that match, in addition to earlier filters; as
+    /// [`Parquet::filter`](super::Parquet::filter). The columns of the filter need not be among the
+    /// wanted ones.
+    ///
+    /// - Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
+    ///   that statistics exclude costs no request.
+    /// - Of others are read first Bloom filters, if there are any for a comparison by `=` or `IN`;
+    ///   then the columns of the filter, of these only pages that may match; then, of the wanted
+    ///   columns, only pages with rows that match. A file without a page index is read by whole
+    ///   columns.
+    /// - The page index of these columns is read at the first sample, and stays in memory.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such column; `Shape` for a value that cannot be compared with it;
+    /// `Limit` for a filter that is nested deeper than 64 levels.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use datapipes::Indexed;
+    /// use datapipes_io::formats::ParquetFile;
+    /// use datapipes_io::stores::Memory;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
+    /// let store = Arc::new(Memory::new());
+    /// store.put("table.parquet", &data[..]);
+    /// let file = ParquetFile::open(store, "table.parquet").await?.columns(["text"])?;
+    /// let batches = Indexed::new(file.filter("index >= 2 AND index < 5".parse()?)?).fetch();
+    /// # datapipes::Ok(batches) }).and_then(|batches| {
+    /// let rows: Vec<usize> = batches.map(|batch| batch.num_rows()).collect()?;
+    /// assert_eq!(rows, [2, 1, 0]);
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
+    pub fn filter(mut self, filter: Filter) -> Result<Self> {
+        let filter = match &self.filter {
+            Some(earlier) => earlier.filter().clone().and(filter),
+            None => filter,
+        };
+        let found = RowFilter::new(&filter, &self.layout);
+        self.filter = Some(found.map_err(|error| error.within(self.object.url()))?);
+        self.paged = Arc::default();
         Ok(self)
     }
 
@@ -163,27 +226,130 @@ impl ParquetFile {
     }
 
     async fn read_group(&self, group: usize) -> Result<RecordBatch> {
-        let pieces = self.object.pieces(self.layout.ranges(group)?).await?;
-        let this = self.clone();
-        datapipes::blocking(move || this.decode(group, &pieces)).await?
+        if self.filter.is_none() {
+            let rows = self.layout.rows(group);
+            let work = move |reader| one_batch(reader, rows);
+            let pieces = Pieces::default();
+            let read = self.select(&self.layout, group, None, rows, pieces, work);
+            return Ok(read.await?.0);
+        }
+        let layout = self.paged().await?.layout.clone();
+        let (rows, pieces) = self.matching(group).await?;
+        if rows.is_empty() {
+            return Ok(RecordBatch::new_empty(layout.chosen_schema()?));
+        }
+        self.read_rows(&layout, group, &rows, pieces).await
     }
 
-    fn decode(&self, group: usize, pieces: &Pieces) -> Result<RecordBatch> {
-        let rows = self.layout.rows(group);
-        let mut reader = self.layout.read(group, pieces, rows, self.expansion)?;
-        if rows == 0 {
-            return Ok(RecordBatch::new_empty(
-                arrow_array::RecordBatchReader::schema(&reader),
-            ));
-        }
-        let batch = next_batch(&mut reader)?.filter(|batch| batch.num_rows() == rows);
-        batch.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("it has not the {rows} rows that it states"),
-            )
-        })
+    /// Reads rows of a row group, in ascending order, as one batch.
+    async fn read_rows(
+        &self,
+        layout: &Layout,
+        group: usize,
+        rows: &[usize],
+        pieces: Pieces,
+    ) -> Result<RecordBatch> {
+        let wanted = rows.len();
+        let work = move |reader| one_batch(reader, wanted);
+        let read = self.select(layout, group, Some(runs(rows)), wanted, pieces, work);
+        Ok(read.await?.0)
     }
+
+    /// Returns the rows of a row group that match the filter, and the data that were read for it.
+    async fn matching(&self, group: usize) -> Result<(Vec<usize>, Pieces)> {
+        let filter = self.paged().await?.filter.clone();
+        let filter = filter.expect("rows are asked for if there is a filter");
+        let blooms = filter.bloom_ranges(group)?;
+        let pieces = self.object.pieces(Pieces::default(), blooms).await?;
+        let candidates = filter.candidates(group, &pieces)?;
+        if candidates.is_empty() {
+            return Ok((Vec::new(), pieces));
+        }
+        let (layout, chosen) = (filter.layout().clone(), candidates.clone());
+        let work = move |reader| filter.matching(reader, &candidates);
+        self.select(&layout, group, Some(chosen), FILTER_ROWS, pieces, work)
+            .await
+    }
+
+    /// Returns the layouts with the page index, which is read the first time.
+    async fn paged(&self) -> Result<&Paged> {
+        let read = async || {
+            let wanted = self.layout.index_ranges();
+            let filters = self.filter.as_ref();
+            let filters = filters.and_then(|filter| filter.layout().index_ranges());
+            let ranges = wanted.iter().chain(&filters).flatten().cloned().collect();
+            let pieces = self.object.pieces(Pieces::default(), ranges).await?;
+            let (layout, filter) = (self.layout.clone(), self.filter.clone());
+            let paged = datapipes::blocking(move || {
+                datapipes::Ok(Paged {
+                    layout: match wanted {
+                        Some(_) => layout.with_index(&pieces)?,
+                        None => layout,
+                    },
+                    filter: filter
+                        .map(|filter| filter.with_index(&pieces))
+                        .transpose()?,
+                })
+            });
+            let within = |error: Error| error.within(self.object.url());
+            paged.await?.map_err(within)
+        };
+        self.paged.get_or_try_init(read).await
+    }
+
+    /// Reads some rows of a row group, or all, as batches of at most `most_rows`, and gives them to
+    /// `work` on a blocking thread. Returns its result, and all data that were read: what is in
+    /// `pieces` is not read again.
+    async fn select<T: Send + 'static>(
+        &self,
+        layout: &Layout,
+        group: usize,
+        rows: Option<Vec<Range<usize>>>,
+        most_rows: usize,
+        mut pieces: Pieces,
+        work: impl FnOnce(ParquetRecordBatchReader) -> Result<T> + Send + 'static,
+    ) -> Result<(T, Pieces)> {
+        let expansion = self.expansion;
+        let mut work = work;
+        if let Some(rows) = rows.as_ref().filter(|_| layout.has_pages()) {
+            let pages = layout.pages(group, rows)?;
+            let ranges = pages.iter().flat_map(|column| column.ranges()).collect();
+            pieces = self.object.pieces(pieces, ranges).await?;
+            let (layout, rows, source) = (layout.clone(), rows.clone(), pieces.clone());
+            let done = datapipes::blocking(move || {
+                let reader = layout.read_pages(group, &rows, &pages, &source, most_rows, expansion);
+                datapipes::Ok(match reader? {
+                    Some(reader) => Ok(work(reader)?),
+                    None => Err(work),
+                })
+            });
+            match done.await?? {
+                Ok(done) => return Ok((done, pieces)),
+                Err(left) => work = left,
+            }
+        }
+        pieces = self.object.pieces(pieces, layout.ranges(group)?).await?;
+        let (layout, source) = (layout.clone(), pieces.clone());
+        let done = datapipes::blocking(move || {
+            work(layout.read(group, rows.as_deref(), &source, most_rows, expansion)?)
+        });
+        Ok((done.await??, pieces))
+    }
+}
+
+/// Reads a number of rows, which must be all of a reader, as one batch.
+fn one_batch(mut reader: ParquetRecordBatchReader, rows: usize) -> Result<RecordBatch> {
+    if rows == 0 {
+        let schema = arrow_array::RecordBatchReader::schema(&reader);
+        return Ok(RecordBatch::new_empty(schema));
+    }
+    let batch = next_batch(&mut reader)?.filter(|batch| batch.num_rows() == rows);
+    batch.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("it has not the {rows} rows that it states"),
+        )
+    })
 }
 
 #[async_trait]
@@ -222,12 +388,19 @@ impl Object {
         self.store.url_of(&self.key)
     }
 
-    /// Reads ranges, those that are near each other by one request.
-    async fn pieces(&self, ranges: Vec<Range<u64>>) -> Result<Pieces> {
-        let pieces = joined(ranges)
+    /// Reads the ranges that are not in `pieces` yet, those that are near each other by one
+    /// request.
+    async fn pieces(&self, mut pieces: Pieces, ranges: Vec<Range<u64>>) -> Result<Pieces> {
+        let is_new =
+            |range: &Range<u64>| pieces.get(range.start, range.end - range.start).is_none();
+        let ranges: Vec<_> = ranges.into_iter().filter(is_new).collect();
+        let new = joined(ranges)
             .into_iter()
             .map(async |range| datapipes::Ok((range.start, self.get(range).await?)));
-        Ok(Pieces(try_join_all(pieces).await?.into()))
+        let mut new = try_join_all(new).await?;
+        new.extend(pieces.0.iter().cloned());
+        pieces.0 = new.into();
+        Ok(pieces)
     }
 
     /// Reads a range that must exist as a whole.
@@ -267,30 +440,26 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
-/// Data that were read of a file, by their positions.
-#[derive(Clone)]
+/// Data that were read of a file, with their positions. They may overlap.
+#[derive(Clone, Default)]
 struct Pieces(Arc<[(u64, Bytes)]>);
 
 impl Pieces {
-    /// Returns the available bytes from a position on.
-    fn from(&self, start: u64) -> Option<Bytes> {
-        let place = self
-            .0
-            .partition_point(|(at, _)| *at <= start)
-            .checked_sub(1)?;
-        let (at, data) = &self.0[place];
-        let skip = usize::try_from(start - at)
-            .ok()
-            .filter(|&skip| skip <= data.len())?;
-        Some(data.slice(skip..))
+    /// Returns at least a number of bytes from a position on, and what was read after them.
+    fn get(&self, start: u64, length: u64) -> Option<Bytes> {
+        let from = |(at, data): &(u64, Bytes)| {
+            let skip = usize::try_from(start.checked_sub(*at)?).ok()?;
+            let is_in = skip as u64 + length <= data.len() as u64;
+            is_in.then(|| data.slice(skip..))
+        };
+        self.0.iter().filter_map(from).max_by_key(Bytes::len)
     }
 }
 
 impl Length for Pieces {
     fn len(&self) -> u64 {
-        self.0
-            .last()
-            .map_or(MAGIC.len() as u64, |(at, data)| at + data.len() as u64)
+        let ends = self.0.iter().map(|(at, data)| at + data.len() as u64);
+        ends.max().unwrap_or(MAGIC.len() as u64)
     }
 }
 
@@ -298,11 +467,11 @@ impl ChunkReader for Pieces {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Reader<Bytes>, ParquetError> {
-        let data = self.from(start).ok_or_else(|| missing(start, 0))?;
+        let data = self.get(start, 0).ok_or_else(|| missing(start, 0))?;
         Ok(data.reader())
     }
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let data = self.from(start).filter(|data| data.len() >= length);
+        let data = self.get(start, length as u64);
         Ok(data.ok_or_else(|| missing(start, length))?.slice(..length))
     }
 }

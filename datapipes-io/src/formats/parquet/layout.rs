@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::RecordBatchReader;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
@@ -14,10 +15,12 @@ use parquet::arrow::arrow_reader::{
     ParquetRecordBatchReaderBuilder, RowSelection,
 };
 use parquet::basic::Compression;
+use parquet::file::metadata::page_index::PageIndexBuilder;
 use parquet::file::metadata::{
-    ColumnChunkMask, ColumnChunkMetaData, PageIndexPolicy, ParquetMetaDataOptions,
-    ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ParquetStatisticsPolicy, RowGroupMetaData,
 };
+use parquet::file::page_index::index_reader::{decode_column_index, decode_offset_index};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -71,26 +74,20 @@ pub(super) struct Layout {
     reader: ArrowReaderMetadata,
     mask: ProjectionMask,
     leaves: Arc<[usize]>,
+    footer: Bytes,
     /// Position of the footer, before which all data must end.
     end: u64,
+    /// True if the statistics of the wanted columns were parsed, too.
+    has_statistics: bool,
+    /// True if the places of all pages of the wanted columns are known.
+    has_pages: bool,
 }
 
 impl Layout {
     /// Parses the footer, which begins at byte `end`.
     pub fn new(footer: &Bytes, end: u64) -> Result<Self> {
         check_schema(footer).ok_or_else(|| corrupt("the schema in the footer"))?;
-        let policy = || ParquetStatisticsPolicy::SkipAll;
-        let options = ParquetMetaDataOptions::new()
-            .with_column_stats_policy(policy())
-            .with_encoding_stats_policy(policy())
-            .with_size_stats_policy(policy());
-        let reader = guarded("Parquet", || {
-            let metadata =
-                ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options))
-                    .map_err(|error| parquet_error(error).within("the footer"))?;
-            ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
-                .map_err(|error| parquet_error(error).within("the schema"))
-        })?;
+        let reader = parsed(footer, ParquetStatisticsPolicy::SkipAll)?;
         let metadata = reader.metadata();
         let groups = metadata.row_groups();
         let rows = groups
@@ -118,21 +115,35 @@ impl Layout {
             reader,
             mask: ProjectionMask::all(),
             leaves,
+            footer: footer.clone(),
             end,
+            has_statistics: false,
+            has_pages: false,
         })
+    }
+
+    /// Returns the layout of these columns alone, with their statistics. Statistics that cannot be
+    /// read are left out.
+    pub fn with_statistics(&self, leaves: Vec<usize>) -> Layout {
+        let policy = ParquetStatisticsPolicy::skip_except(&leaves);
+        let reader = parsed(&self.footer, policy).unwrap_or_else(|_| self.reader.clone());
+        Layout {
+            reader,
+            mask: ProjectionMask::leaves(self.schema(), leaves.iter().copied()),
+            leaves: leaves.into(),
+            has_statistics: true,
+            has_pages: false,
+            ..self.clone()
+        }
     }
 
     /// Selects only these columns.
     pub fn choose(&mut self, names: &[String]) -> Result<()> {
         let schema = self.schema();
-        let is_in = |name: &str, leaf: usize| {
-            let path = schema.column(leaf).path().string();
-            path.strip_prefix(name)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let all = 0..schema.num_columns();
+        let mut chosen = Vec::new();
         for name in names {
-            if !all.clone().any(|leaf| is_in(name, leaf)) {
+            let leaves = self.leaves_of(name);
+            if leaves.is_empty() {
                 let there = schema
                     .root_schema()
                     .get_fields()
@@ -140,20 +151,59 @@ impl Layout {
                     .map(|field| field.name());
                 return Err(no_column(name, there));
             }
+            chosen.extend(leaves);
         }
-        let chosen = all.filter(|&leaf| names.iter().any(|name| is_in(name, leaf)));
-        self.leaves = chosen.collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        self.leaves = chosen.into();
         self.mask = ProjectionMask::leaves(self.schema(), self.leaves.iter().copied());
+        self.has_pages = false;
         Ok(())
     }
 
-    fn schema(&self) -> &SchemaDescriptor {
+    /// Returns the leaves of a column of the table, or of a path to a nested one.
+    pub fn leaves_of(&self, name: &str) -> Vec<usize> {
+        let schema = self.schema();
+        let is_in = |leaf: &usize| {
+            let path = schema.column(*leaf).path().string();
+            path.strip_prefix(name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        (0..schema.num_columns()).filter(is_in).collect()
+    }
+
+    pub fn schema(&self) -> &SchemaDescriptor {
         self.reader.parquet_schema()
     }
 
     /// Returns the columns as an Arrow schema, wanted or not.
     pub fn arrow_schema(&self) -> &SchemaRef {
         self.reader.schema()
+    }
+
+    /// Returns the wanted columns as an Arrow schema, as batches have it.
+    pub fn chosen_schema(&self) -> Result<SchemaRef> {
+        guarded("Parquet", || {
+            let reader = self.builder(Bytes::new()).with_row_groups(Vec::new());
+            Ok(RecordBatchReader::schema(
+                &reader.build().map_err(parquet_error)?,
+            ))
+        })
+    }
+
+    /// Returns the parsed footer.
+    pub fn metadata(&self) -> &ParquetMetaData {
+        self.reader.metadata()
+    }
+
+    /// Returns true if the places of all pages of the wanted columns are known.
+    pub fn has_pages(&self) -> bool {
+        self.has_pages
+    }
+
+    fn builder<R: ChunkReader + 'static>(&self, source: R) -> ParquetRecordBatchReaderBuilder<R> {
+        ParquetRecordBatchReaderBuilder::new_with_metadata(source, self.reader.clone())
+            .with_projection(self.mask.clone())
     }
 
     /// Returns the number of row groups.
@@ -197,78 +247,167 @@ impl Layout {
         })
     }
 
-    /// Reads a row group, as batches of at most this number of rows. The stated sizes are checked
-    /// before.
-    pub fn read<R: ChunkReader + Clone + 'static>(
+    /// Returns the number of rows of the file.
+    pub fn all_rows(&self) -> u64 {
+        (0..self.groups())
+            .map(|group| self.rows(group) as u64)
+            .sum()
+    }
+
+    /// Returns the number of batches of a row group, of at most this number of rows each.
+    pub fn batches(&self, group: usize, most_rows: usize) -> u64 {
+        self.rows(group).div_ceil(most_rows.max(1)) as u64
+    }
+
+    /// Returns the range of the Bloom filter of a column in a row group; `None` if there is none,
+    /// or it is larger than the column.
+    pub fn bloom_range(&self, group: usize, leaf: usize) -> Option<Range<u64>> {
+        let chunk = self.metadata().row_group(group).column(leaf);
+        let start = u64::try_from(chunk.bloom_filter_offset()?).ok()?;
+        let length = u64::try_from(chunk.bloom_filter_length()?).ok()?;
+        let most = u64::try_from(chunk.compressed_size()).ok()?;
+        let end = start.checked_add(length)?;
+        (length <= most && end <= self.end).then_some(start..end)
+    }
+
+    /// Reads some rows of a row group, as batches of at most this number of rows. Pages without
+    /// such rows are not read if their places are known.
+    pub fn select<R: ChunkReader + Clone + 'static>(
         &self,
         group: usize,
+        rows: &[Range<usize>],
         source: &R,
         most_rows: usize,
         expansion: Expansion,
     ) -> Result<ParquetRecordBatchReader> {
-        let rows = self.rows(group);
-        let most_rows = most_rows.min(rows);
+        if self.has_pages {
+            let pages = self.pages(group, rows)?;
+            let reader = self.read_pages(group, rows, &pages, source, most_rows, expansion)?;
+            if let Some(reader) = reader {
+                return Ok(reader);
+            }
+        }
+        self.read(group, Some(rows), source, most_rows, expansion)
+    }
+
+    /// Reads some rows of a row group, or all, from whole columns, as batches of at most this
+    /// number of rows. The stated sizes are checked before.
+    pub fn read<R: ChunkReader + Clone + 'static>(
+        &self,
+        group: usize,
+        rows: Option<&[Range<usize>]>,
+        source: &R,
+        most_rows: usize,
+        expansion: Expansion,
+    ) -> Result<ParquetRecordBatchReader> {
+        let all = self.rows(group);
+        let most_rows = most_rows.min(rows.map_or(all, count));
         self.check(group, source, most_rows, expansion)?;
+        self.reader_of(group, rows, source, most_rows)
+    }
+
+    fn reader_of<R: ChunkReader + Clone + 'static>(
+        &self,
+        group: usize,
+        rows: Option<&[Range<usize>]>,
+        source: &R,
+        most_rows: usize,
+    ) -> Result<ParquetRecordBatchReader> {
         guarded("Parquet", || {
-            ParquetRecordBatchReaderBuilder::new_with_metadata(source.clone(), self.reader.clone())
+            let mut builder = self
+                .builder(source.clone())
                 .with_row_groups(vec![group])
-                .with_projection(self.mask.clone())
-                .with_batch_size(most_rows)
-                .build()
-                .map_err(parquet_error)
+                .with_batch_size(most_rows);
+            if let Some(rows) = rows {
+                let (rows, all) = (rows.iter().cloned(), self.rows(group));
+                let selection = RowSelection::from_consecutive_ranges(rows, all);
+                builder = builder.with_row_selection(selection);
+            }
+            builder.build().map_err(parquet_error)
         })
     }
 
-    /// Returns the range of the page index, the places of all pages of the wanted columns; `None` if
-    /// it is not complete, or not between the data and the footer. The range has one byte of the
-    /// footer: the underlying reader refuses an index at the end of what there is.
-    pub fn index_range(&self) -> Option<Range<u64>> {
-        let (mut data, mut start) = (0, u64::MAX);
-        for group in self.reader.metadata().row_groups() {
+    /// Returns the ranges of the page index: the places of all pages of the wanted columns, and
+    /// their statistics if these of whole columns were parsed. `None` if the places are not
+    /// complete, or not between the data and the footer.
+    pub fn index_ranges(&self) -> Option<Vec<Range<u64>>> {
+        let mut ranges = Vec::new();
+        for group in self.metadata().row_groups() {
             for &leaf in &*self.leaves {
                 let chunk = group.column(leaf);
-                let index = chunk.offset_index_range()?;
-                start = start.min(index.start);
-                data = data.max(self.range(chunk).ok()?.end);
+                let data = self.range(chunk).ok()?.end;
+                let is_index = |range: &Range<u64>| data <= range.start && range.start < range.end;
+                let index = chunk.offset_index_range().filter(is_index)?;
+                ranges.push(index);
+                ranges.extend(self.statistics_range(chunk).filter(is_index));
             }
         }
-        (data <= start && start < self.end).then_some(start..self.end + 1)
+        let ends = ranges.iter().map(|range| range.end);
+        (ends.max()? <= self.end).then_some(ranges)
     }
 
-    /// Returns the layout with the page index, from the bytes of its [range](Layout::index_range).
-    pub fn with_index(&self, index: &Bytes) -> Result<Layout> {
-        let end = self.end + 1;
-        let start = end - index.len() as u64;
-        for group in self.reader.metadata().row_groups() {
+    fn statistics_range(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
+        let range = chunk.column_index_range().filter(|_| self.has_statistics);
+        range.filter(|range| range.end <= self.end)
+    }
+
+    /// Returns the layout with the page index, from its [ranges](Layout::index_ranges). Statistics
+    /// that cannot be read are left out.
+    pub fn with_index<R: ChunkReader>(&self, source: &R) -> Result<Layout> {
+        let metadata = self.metadata();
+        let mut pages = PageIndexBuilder::default();
+        let columns = self.schema().num_columns();
+        pages.allocate_offset_indexes(self.groups(), columns);
+        if self.has_statistics {
+            pages.allocate_column_indexes(self.groups(), columns);
+        }
+        let bytes = |range: Range<u64>| {
+            let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+            source.get_bytes(range.start, length).ok()
+        };
+        for (at, group) in metadata.row_groups().iter().enumerate() {
             for &leaf in &*self.leaves {
                 let chunk = group.column(leaf);
-                let known = chunk.offset_index_range().and_then(|range| {
-                    let at = |byte: u64| usize::try_from(byte.checked_sub(start)?).ok();
-                    check_places(index.get(at(range.start)?..at(range.end)?)?)
+                let wrong = || corrupt("its page index").within(column(chunk));
+                let places = chunk.offset_index_range().and_then(bytes);
+                let places = places.filter(|places| check_index(places).is_some());
+                let places = places.ok_or_else(wrong)?;
+                let places = guarded("Parquet", || {
+                    decode_offset_index(&places).map_err(parquet_error)
                 });
-                known.ok_or_else(|| corrupt("its page index").within(column(chunk)))?;
+                let places =
+                    places.map_err(|error| error.within("its page index").within(column(chunk)))?;
+                let count = places.page_locations().len();
+                pages.put_offset_index(places, at, leaf);
+                let statistics = self.statistics_range(chunk).and_then(bytes);
+                let statistics = statistics.filter(|data| check_index(data).is_some());
+                let statistics = statistics.and_then(|data| {
+                    let decode =
+                        || decode_column_index(&data, chunk.column_type()).map_err(parquet_error);
+                    guarded("Parquet", decode).ok()
+                });
+                if let Some(known) = statistics.filter(|known| known.num_pages() == count as u64) {
+                    pages.put_column_index(known, at, leaf);
+                }
             }
         }
+        let metadata = metadata.clone().into_builder();
+        let metadata = metadata.set_page_index(Some(Arc::new(pages.build())));
+        let within = |error| parquet_error(error).within("the page index");
         let reader = guarded("Parquet", || {
-            let metadata = self.reader.metadata().as_ref().clone();
-            let mut reader = ParquetMetaDataReader::new_with_metadata(metadata)
-                .with_offset_index_policy(PageIndexPolicy::Required)
-                .with_offset_index_mask(ColumnChunkMask::columns(self.leaves.iter().copied()));
-            let within = |error| parquet_error(error).within("the page index");
-            reader.read_page_indexes_sized(index, end).map_err(within)?;
-            let metadata = reader.finish().map_err(within)?;
-            ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+            ArrowReaderMetadata::try_new(Arc::new(metadata.build()), ArrowReaderOptions::new())
                 .map_err(within)
         })?;
         Ok(Layout {
             reader,
+            has_pages: true,
             ..self.clone()
         })
     }
 
-    /// Returns the pages with some rows of a row group, for each wanted column. Rows are in ascending
-    /// order.
-    pub fn pages(&self, group: usize, rows: &[usize]) -> Result<Vec<ColumnPages>> {
+    /// Returns the pages with some rows of a row group, for each wanted column. Ranges of rows are
+    /// in ascending order.
+    pub fn pages(&self, group: usize, rows: &[Range<usize>]) -> Result<Vec<ColumnPages>> {
         let metadata = self.reader.metadata();
         let (all, index) = (self.rows(group), metadata.page_index_for_row_group(group));
         let pages = |&leaf: &usize| {
@@ -305,11 +444,12 @@ impl Layout {
                 range.start..known.first().map_or(range.start, |page| page.bytes.start);
             // Rows are in order, so pages are, too; a page has many rows.
             let mut wanted: Vec<PagePlace> = Vec::new();
-            for &row in rows {
-                if wanted.last().is_none_or(|page| page.rows.end <= row) {
-                    let at = known.partition_point(|page| page.rows.end <= row);
-                    wanted.push(known[at].clone());
-                }
+            let mut next = 0;
+            for rows in rows {
+                let first = known.partition_point(|page| page.rows.end <= rows.start);
+                let end = known.partition_point(|page| page.rows.start < rows.end);
+                wanted.extend_from_slice(&known[first.max(next)..end.max(next)]);
+                next = end.max(next);
             }
             Ok(ColumnPages {
                 leaf,
@@ -320,19 +460,23 @@ impl Layout {
         self.leaves.iter().map(pages).collect()
     }
 
-    /// Reads some rows of a row group, in ascending order, from their pages. The stated sizes are
-    /// checked before. `None` if a page has an encoding that is checked over whole columns.
+    /// Reads some rows of a row group from their pages, as batches of at most this number of rows.
+    /// The stated sizes are checked before. `None` if a page has an encoding that is checked over
+    /// whole columns.
     pub fn read_pages<R: ChunkReader + Clone + 'static>(
         &self,
         group: usize,
-        rows: &[usize],
+        rows: &[Range<usize>],
         columns: &[ColumnPages],
         source: &R,
+        most_rows: usize,
         expansion: Expansion,
     ) -> Result<Option<ParquetRecordBatchReader>> {
         let metadata = self.reader.metadata().row_group(group);
         let (mut compressed, mut bytes, mut cells) = (0_u64, 0_u64, 0_u64);
+        let most_rows = most_rows.min(count(rows));
         for pages in columns {
+            let mut values = 0_u64;
             let chunk = metadata.column(pages.leaf);
             let within = |error: Error| error.within(column(chunk));
             if let Some(what) = unsupported(chunk) {
@@ -372,22 +516,16 @@ impl Layout {
                 }
                 compressed += page.bytes.end - page.bytes.start;
                 bytes += found.bytes;
-                cells = cells.saturating_add(cell(chunk).saturating_mul(found.values));
+                values = values.saturating_add(found.values);
             }
+            if !repeated {
+                values = values.min(most_rows as u64);
+            }
+            cells = cells.saturating_add(cell(chunk).saturating_mul(values));
         }
         within_limits(compressed, bytes, cells, expansion)?;
-        let chosen = rows.iter().map(|&row| row..row + 1);
-        let selection = RowSelection::from_consecutive_ranges(chosen, self.rows(group));
-        let reader = guarded("Parquet", || {
-            ParquetRecordBatchReaderBuilder::new_with_metadata(source.clone(), self.reader.clone())
-                .with_row_groups(vec![group])
-                .with_projection(self.mask.clone())
-                .with_row_selection(selection)
-                .with_batch_size(rows.len())
-                .build()
-                .map_err(parquet_error)
-        })?;
-        Ok(Some(reader))
+        self.reader_of(group, Some(rows), source, most_rows)
+            .map(Some)
     }
 
     /// Returns the most bytes of a row of this file.
@@ -454,17 +592,49 @@ impl Layout {
 
 /// The pages of a column with some rows of a row group.
 pub(super) struct ColumnPages {
-    leaf: usize,
+    pub leaf: usize,
     /// The bytes before the first page, of which there may be none.
     dictionary: Range<u64>,
-    pages: Vec<PagePlace>,
+    pub pages: Vec<PagePlace>,
 }
 
 /// Place of a page in the file, and its rows in the row group.
 #[derive(Clone)]
-struct PagePlace {
+pub(super) struct PagePlace {
     bytes: Range<u64>,
-    rows: Range<usize>,
+    pub rows: Range<usize>,
+}
+
+/// Returns the number of rows in ranges.
+pub(super) fn count(rows: &[Range<usize>]) -> usize {
+    rows.iter().map(Range::len).sum()
+}
+
+/// Joins rows in ascending order into ranges.
+pub(super) fn runs(rows: &[usize]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for &row in rows {
+        match runs.last_mut() {
+            Some(run) if run.end == row => run.end += 1,
+            _ => runs.push(row..row + 1),
+        }
+    }
+    runs
+}
+
+/// Parses a footer, with statistics by a policy.
+fn parsed(footer: &Bytes, policy: ParquetStatisticsPolicy) -> Result<ArrowReaderMetadata> {
+    let skip = || ParquetStatisticsPolicy::SkipAll;
+    let options = ParquetMetaDataOptions::new()
+        .with_column_stats_policy(policy)
+        .with_encoding_stats_policy(skip())
+        .with_size_stats_policy(skip());
+    guarded("Parquet", || {
+        let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options))
+            .map_err(|error| parquet_error(error).within("the footer"))?;
+        ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
+            .map_err(|error| parquet_error(error).within("the schema"))
+    })
 }
 
 impl ColumnPages {
@@ -556,18 +726,8 @@ fn check_schema(footer: &[u8]) -> Option<()> {
     })
 }
 
-/// Checks that the places of pages in a page index are as many as it states: the underlying reader
-/// allocates room for the stated number.
-fn check_places(places: &[u8]) -> Option<()> {
-    Reader::new(places).fields(|reader, field, kind| {
-        if field != 1 {
-            return Some(false);
-        }
-        let (size, element) = (kind == LIST).then(|| reader.list()).flatten()?;
-        (element == STRUCT).then_some(())?;
-        for _ in 0..size {
-            reader.fields(|_, _, _| Some(false))?;
-        }
-        Some(true)
-    })
+/// Checks that the lists of a page index are as long as they state: the underlying reader allocates
+/// room for the stated number.
+fn check_index(index: &[u8]) -> Option<()> {
+    Reader::new(index).fields(|_, _, _| Some(false))
 }

@@ -1,8 +1,11 @@
 //! Parquet, as record batches or rows, and by row group; feature `parquet`.
 
+mod compare;
 mod file;
 mod layout;
 mod pages;
+mod prune;
+mod row_filter;
 mod thrift;
 
 #[cfg(test)]
@@ -11,14 +14,16 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datapipes::index::filter::Filter;
 use datapipes::{Context, Error, ErrorKind, Result};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
 
 pub use self::file::{IndexedParquetRows, ParquetFile};
 
-use self::layout::{Layout, MAGIC, TAIL, footer_length};
-use super::arrow::{RecordBatch, guarded, rows, weight, wrong_columns};
+use self::layout::{Layout, MAGIC, TAIL, footer_length, runs};
+use self::row_filter::{FILTER_ROWS, RowFilter};
+use super::arrow::{RecordBatch, guarded, row, rows, unique_names, weight, wrong_columns};
 use super::compression::{Expansion, content};
 use super::{Entries, Entry, Format, Row, value};
 use crate::File;
@@ -54,6 +59,7 @@ use crate::File;
 #[must_use]
 pub struct Parquet {
     columns: Option<Arc<[String]>>,
+    filter: Option<Filter>,
     batch_rows: usize,
     expansion: Expansion,
 }
@@ -62,6 +68,7 @@ impl Default for Parquet {
     fn default() -> Self {
         Parquet {
             columns: None,
+            filter: None,
             batch_rows: 1024,
             expansion: Expansion::default(),
         }
@@ -79,6 +86,50 @@ impl Parquet {
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Parquet {
             columns: Some(names.into_iter().map(Into::into).collect()),
+            ..self
+        }
+    }
+
+    /// Reads only the rows that match, in addition to earlier filters.
+    ///
+    /// - Row groups and pages that their statistics exclude are not decoded, nor row groups whose
+    ///   Bloom filters do (`=` and `IN`, whole numbers and text); of the others the columns of the
+    ///   filter are, 8192 rows at a time, and then, of the wanted columns, the pages with rows that
+    ///   match. The columns of the filter need not be among the wanted ones. Statistics are
+    ///   trusted, as by other readers; where they are missing or of unknown order, all is read.
+    /// - A filter names columns by name, or nested ones with dots: `point.x`. It compares numbers
+    ///   and decimals with numbers, text with text, booleans with booleans, dates and times with
+    ///   text: `day >= '2024-02-29' AND at < '2024-02-29T12:00:00'`. Times of a column with a time
+    ///   zone are in UTC, unless they say `+01:00`; decimals of more than 15 digits are best
+    ///   written as text. Of columns of other types (binary, lists, structs, times of day, …) it
+    ///   may only ask whether they are null.
+    /// - A comparison with null or NaN is neither true nor false. Floats are compared as they are:
+    ///   a column of `float32` has no value that equals 0.8.
+    /// - Rows have the origins that they have without a filter, and a batch the origin of the batch
+    ///   that its first row is in without a filter. Batches are filled up within a row group. Rows
+    ///   or batches that are left out are counted as dropped.
+    ///
+    /// A column that does not exist, or cannot be compared with the value, is an error of the file.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::formats::{Parquet, ParquetRows};
+    /// use datapipes_io::{File, prelude::*};
+    ///
+    /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
+    /// let file = File::new("table.parquet", data.to_vec());
+    /// let format = Parquet::new().columns(["index"]).filter("index > 6 AND text != 'one'".parse()?);
+    /// let rows = datapipes::Graph::from_vec(vec![file]).read_as(ParquetRows::new(format)).collect()?;
+    /// assert_eq!(rows.iter().map(|row| &row["index"]).collect::<Vec<_>>(), [7, 8]);
+    /// # datapipes::Ok(())
+    /// ```
+    pub fn filter(self, filter: Filter) -> Self {
+        let filter = match self.filter {
+            Some(earlier) => earlier.and(filter),
+            None => filter,
+        };
+        Parquet {
+            filter: Some(filter),
             ..self
         }
     }
@@ -126,13 +177,28 @@ impl Parquet {
         if let Some(columns) = &self.columns {
             layout.choose(columns)?;
         }
+        let filter = self.filter.as_ref();
+        let mut filter = filter
+            .map(|filter| RowFilter::new(filter, &layout))
+            .transpose()?;
+        if let Some(found) = &mut filter {
+            // Without a page index that can be used, all pages of a row group are read.
+            *found = found.with_index(&data).unwrap_or_else(|_| found.clone());
+            if layout.index_ranges().is_some() {
+                layout = layout.with_index(&data).unwrap_or(layout);
+            }
+        }
         let most = self.expansion.most(size);
         Ok((
             Batches {
                 data,
                 layout,
+                filter,
                 settings: self.clone(),
+                cx: cx.clone(),
                 group: 0,
+                first: 0,
+                batches: 0,
                 current: None,
             },
             most,
@@ -144,16 +210,31 @@ impl Format for Parquet {
     type Item = RecordBatch;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<RecordBatch>> {
-        Ok(Box::new(self.batches(file, cx)?.0))
+        let (mut batches, _) = self.batches(file, cx)?;
+        if self.filter.is_none() {
+            return Ok(Box::new(batches));
+        }
+        let layout = &batches.layout;
+        let groups = 0..layout.groups();
+        let all = groups.map(|group| layout.batches(group, self.batch_rows));
+        let all = all.sum();
+        let parts = std::iter::from_fn(move || {
+            Some(match batches.advance()? {
+                Ok(part) => (Some(part.number), Entry::item(part.batch)),
+                Err(error) => (None, Entry::Bad(None, error)),
+            })
+        });
+        Ok(Box::new(numbered(parts, all)))
     }
     fn settings(&self) -> String {
-        let columns = self
-            .columns
-            .as_ref()
-            .map(|columns| format!("columns {}, ", columns.join(", ")));
+        let columns = self.columns.as_ref();
+        let columns = columns.map(|columns| format!("columns {}, ", columns.join(", ")));
+        let filter = self.filter.as_ref();
+        let filter = filter.map(|filter| format!("where {filter}, "));
         format!(
-            "{}{} rows a batch",
+            "{}{}{} rows a batch",
             columns.unwrap_or_default(),
+            filter.unwrap_or_default(),
             self.batch_rows
         )
     }
@@ -193,8 +274,24 @@ impl Format for ParquetRows {
     type Item = Row;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Row>> {
-        let (batches, most) = self.0.batches(file, cx)?;
-        Ok(rows(Box::new(batches), most))
+        let (mut batches, most) = self.0.batches(file, cx)?;
+        if self.0.filter.is_none() {
+            return Ok(rows(Box::new(batches), most));
+        }
+        let all = batches.layout.all_rows();
+        let parts = std::iter::from_fn(move || batches.advance());
+        let parts = parts.flat_map(move |part| -> Box<dyn Iterator<Item = _> + Send> {
+            match part.and_then(|part| unique_names(&part.batch).map(|()| part)) {
+                Ok(Part { batch, rows, .. }) => {
+                    let numbers = rows.into_iter().enumerate();
+                    Box::new(numbers.map(move |(at, number)| {
+                        (Some(number), Entry::from_result(row(&batch, at, most)))
+                    }))
+                }
+                Err(error) => Box::new(std::iter::once((None, Entry::Bad(None, error)))),
+            }
+        });
+        Ok(Box::new(numbered(parts, all)))
     }
     fn weigh(&self, item: &Row) -> Option<usize> {
         value::weigh(item)
@@ -211,31 +308,84 @@ impl Format for ParquetRows {
 struct Batches {
     data: Bytes,
     layout: Layout,
+    filter: Option<RowFilter>,
     settings: Parquet,
+    cx: Context,
     group: usize,
-    /// The current row group, and the number of its remaining rows.
-    current: Option<(ParquetRecordBatchReader, usize)>,
+    /// Numbers of rows, and of batches if there were no filter, in the row groups before.
+    first: u64,
+    batches: u64,
+    current: Option<Current>,
+}
+
+/// The row group that is being read.
+struct Current {
+    /// None if no row matches.
+    reader: Option<ParquetRecordBatchReader>,
+    /// Number of its remaining rows.
+    left: usize,
+    /// Its rows that match the filter; empty if there is no filter.
+    rows: Vec<usize>,
+}
+
+/// A batch of rows that match the filter.
+struct Part {
+    batch: RecordBatch,
+    /// Numbers of the rows in the file.
+    rows: Vec<u64>,
+    /// Number of the batch that the first row is in without a filter.
+    number: u64,
 }
 
 impl Batches {
+    /// Opens the current row group.
+    fn open(&self) -> Result<Current> {
+        let (group, data) = (self.group, &self.data);
+        let Parquet {
+            batch_rows,
+            expansion,
+            ..
+        } = self.settings;
+        let Some(filter) = &self.filter else {
+            let reader = self.layout.read(group, None, data, batch_rows, expansion)?;
+            return Ok(Current {
+                reader: Some(reader),
+                left: self.layout.rows(group),
+                rows: Vec::new(),
+            });
+        };
+        let candidates = filter.candidates(group, data)?;
+        let rows = if candidates.is_empty() {
+            Vec::new()
+        } else {
+            let columns = filter.layout();
+            let columns = columns.select(group, &candidates, data, FILTER_ROWS, expansion)?;
+            filter.matching(columns, &candidates)?
+        };
+        let reader = (!rows.is_empty()).then(|| {
+            let runs = runs(&rows);
+            self.layout
+                .select(group, &runs, data, batch_rows, expansion)
+        });
+        Ok(Current {
+            reader: reader.transpose()?,
+            left: rows.len(),
+            rows,
+        })
+    }
+
     /// Returns the next batch of the current row group; `None` after its last one.
-    fn step(&mut self) -> Result<Option<RecordBatch>> {
-        if self.current.is_none() {
-            let Parquet {
-                batch_rows,
-                expansion,
-                ..
-            } = self.settings;
-            let reader = self
-                .layout
-                .read(self.group, &self.data, batch_rows, expansion)?;
-            self.current = Some((reader, self.layout.rows(self.group)));
-        }
-        let (reader, left) = self.current.as_mut().expect("set above");
-        if *left == 0 {
+    fn step(&mut self) -> Result<Option<Part>> {
+        let current = match self.current.take() {
+            Some(current) => current,
+            None => self.open()?,
+        };
+        let current = self.current.insert(current);
+        let left = current.left;
+        let Some(reader) = current.reader.as_mut().filter(|_| left > 0) else {
             return Ok(None);
-        }
-        let batch = next_batch(reader)?.filter(|batch| (1..=*left).contains(&batch.num_rows()));
+        };
+        let batch = next_batch(reader)?.filter(|batch| (1..=left).contains(&batch.num_rows()));
         let batch = batch.ok_or_else(|| {
             Error::new(
                 ErrorKind::Corrupt,
@@ -245,8 +395,39 @@ impl Batches {
                 ),
             )
         })?;
-        *left -= batch.num_rows();
-        Ok(Some(batch))
+        current.left -= batch.num_rows();
+        let (rows, mut number) = (&current.rows, self.batches);
+        let mut numbers = Vec::new();
+        if !rows.is_empty() {
+            let rows = &rows[rows.len() - left..][..batch.num_rows()];
+            numbers.extend(rows.iter().map(|&row| self.first + row as u64));
+            number += (rows[0] / self.settings.batch_rows.max(1)) as u64;
+        }
+        Ok(Some(Part {
+            batch,
+            rows: numbers,
+            number,
+        }))
+    }
+
+    /// Returns the next batch of the file.
+    fn advance(&mut self) -> Option<Result<Part>> {
+        while self.group < self.layout.groups() && !self.cx.is_cancelled() {
+            let step = self.step();
+            if let Ok(Some(part)) = step {
+                return Some(Ok(part));
+            }
+            self.current = None;
+            self.first += self.layout.rows(self.group) as u64;
+            self.batches += self.layout.batches(self.group, self.settings.batch_rows);
+            self.group += 1;
+            if let Err(error) = step {
+                return Some(Err(
+                    error.within(format_args!("row group {}", self.group - 1))
+                ));
+            }
+        }
+        None
     }
 }
 
@@ -254,22 +435,32 @@ impl Iterator for Batches {
     type Item = Entry<RecordBatch>;
 
     fn next(&mut self) -> Option<Entry<RecordBatch>> {
-        while self.group < self.layout.groups() {
-            let step = self.step();
-            if let Ok(Some(batch)) = step {
-                return Some(Entry::item(batch));
-            }
-            self.current = None;
-            self.group += 1;
-            if let Err(error) = step {
-                return Some(Entry::Bad(
-                    None,
-                    error.within(format_args!("row group {}", self.group - 1)),
-                ));
-            }
-        }
-        None
+        Some(match self.advance()? {
+            Ok(part) => Entry::item(part.batch),
+            Err(error) => Entry::Bad(None, error),
+        })
     }
+}
+
+/// Puts an [`Entry::Skip`] where numbers are left out, of `all` that there are. An entry without a
+/// number has the next one.
+fn numbered<T>(
+    mut parts: impl Iterator<Item = (Option<u64>, Entry<T>)>,
+    all: u64,
+) -> impl Iterator<Item = Entry<T>> {
+    let (mut next, mut held) = (0, None);
+    std::iter::from_fn(move || {
+        let part = held.take().or_else(|| parts.next());
+        let due = part.as_ref().map_or(Some(all), |(number, _)| *number);
+        let left_out = due.map_or(0, |due| due.saturating_sub(next));
+        if left_out > 0 {
+            held = part;
+            next += left_out;
+            return Some(Entry::Skip(left_out));
+        }
+        next += 1;
+        part.map(|(_, entry)| entry)
+    })
 }
 
 fn next_batch(reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatch>> {

@@ -101,6 +101,7 @@ impl Pipe<FileRef> for StreamUntar {
                     index: 0,
                     origin,
                     out: &out,
+                    cx: &cx,
                 };
                 if let Err(error) = settings.read(&file, &mut out, &cx).await {
                     out.give(Entry::Broken(error)).await;
@@ -125,13 +126,15 @@ struct Out<'a> {
     children: Children,
     index: u64,
     out: &'a Emitter<File>,
+    cx: &'a Context,
 }
 
 impl Out<'_> {
     async fn give(&mut self, entry: Entry<File>) {
-        let item = entry.placed(&self.origin, &self.children, self.index);
-        self.index += 1;
-        self.out.emit(item).await;
+        let (origin, children) = (&self.origin, &self.children);
+        if let Some(item) = entry.placed(origin, children, &mut self.index, self.cx) {
+            self.out.emit(item).await;
+        }
     }
 }
 

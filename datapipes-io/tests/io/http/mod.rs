@@ -2,6 +2,8 @@
 
 mod answers;
 mod connections;
+#[cfg(feature = "parquet")]
+mod filters;
 mod h2;
 mod hub;
 mod listing;

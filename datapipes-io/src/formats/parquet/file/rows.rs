@@ -7,10 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, MapPipe, Result};
 use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt};
 
 use super::super::layout::Layout;
-use super::super::{RecordBatch, next_batch};
-use super::ParquetFile;
+use super::{ParquetFile, Pieces, RecordBatch};
 use crate::formats::arrow::{row, unique_names};
 use crate::formats::{Row, value};
 
@@ -53,38 +53,80 @@ use crate::formats::{Row, value};
 #[derive(Clone)]
 pub struct IndexedParquetRows {
     file: ParquetFile,
-    /// The layout with the page index, if there is one.
-    paged: Option<Layout>,
+    /// The layout, with the page index if there is one.
+    layout: Layout,
     /// The first row of each row group, and the number of rows.
     starts: Arc<[u64]>,
+    /// The rows that match the filter, if there is one.
+    matching: Option<Arc<[u64]>>,
 }
+
+/// Number of row groups whose rows are filtered at once.
+const AT_ONCE: usize = 4;
 
 impl ParquetFile {
     /// Returns the rows of the file by index, with the wanted columns. Reads the page index of these
     /// columns, if the file has one; it stays in memory, 24 bytes for each page.
     ///
+    /// With a [`filter`](ParquetFile::filter), these are the rows that match, in their order. They
+    /// are found here, once: of the row groups and pages that statistics do not exclude, the
+    /// columns of the filter are read, four row groups at once, and of the wanted columns nothing.
+    /// The numbers of the rows that match stay in memory, 8 bytes each.
+    ///
     /// # Errors
-    /// The errors of the store; `Corrupt` for a page index that cannot be read.
+    /// The errors of the store; `Corrupt` for a page index that cannot be read; with a filter also
+    /// the errors of a row group.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use datapipes_io::formats::ParquetFile;
+    /// # use datapipes_io::stores::Memory;
+    /// use datapipes::MapPipe;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
+    /// # let store = Arc::new(Memory::new());
+    /// # store.put("table.parquet", &data[..]);
+    /// let file = ParquetFile::open(store, "table.parquet").await?.filter("index > 6".parse()?)?;
+    /// let rows = file.rows().await?;
+    /// assert_eq!((rows.len(), &rows.get(0).await?["index"]), (3, &7.into()));
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
     pub async fn rows(self) -> Result<IndexedParquetRows> {
-        let within = |error: Error| error.within(self.object.url());
-        let paged = match self.layout.index_range() {
-            Some(range) => {
-                let index = self.object.get(range).await?;
-                let layout = self.layout.clone();
-                let paged = datapipes::blocking(move || layout.with_index(&index)).await?;
-                Some(paged.map_err(within)?)
-            }
-            None => None,
-        };
+        let layout = self.paged().await?.layout.clone();
         let mut starts = vec![0];
         for rows in self.row_counts() {
             starts.push(starts.last().expect("the first is 0") + rows);
         }
+        let matching = match self.filter {
+            Some(_) => Some(self.all_matching(&starts).await?),
+            None => None,
+        };
         Ok(IndexedParquetRows {
             file: self,
-            paged,
+            layout,
             starts: starts.into(),
+            matching,
         })
+    }
+
+    /// Returns the rows of the file that match the filter.
+    async fn all_matching(&self, starts: &[u64]) -> Result<Arc<[u64]>> {
+        let groups = futures::stream::iter(0..self.layout.groups());
+        let found = groups.map(async |group| {
+            let found = self.matching(group).await;
+            let (rows, _) = found.map_err(|error| {
+                error.within(format_args!("{}: row group {group}", self.object.url()))
+            })?;
+            datapipes::Ok((starts[group], rows))
+        });
+        let add = async |mut all: Vec<u64>, (start, rows): (u64, Vec<usize>)| {
+            all.extend(rows.into_iter().map(|row| start + row as u64));
+            Ok(all)
+        };
+        let all = found.buffered(AT_ONCE).try_fold(Vec::new(), add).await?;
+        Ok(all.into())
     }
 }
 
@@ -95,6 +137,10 @@ impl IndexedParquetRows {
             let what = format!("no row {index} of {}", self.len());
             return Err(Error::new(ErrorKind::NotFound, what).within(self.file.object.url()));
         }
+        let index = self
+            .matching
+            .as_ref()
+            .map_or(index, |rows| rows[index as usize]);
         let group = self.starts.partition_point(|&start| start <= index) - 1;
         Ok((group, (index - self.starts[group]) as usize))
     }
@@ -111,44 +157,17 @@ impl IndexedParquetRows {
     }
 
     async fn read_rows(&self, group: usize, rows: Vec<usize>) -> Result<Vec<Row>> {
-        let file = &self.file;
+        let (file, pieces) = (&self.file, Pieces::default());
         let most = file.layout.most(file.expansion);
-        let chosen = rows.clone();
-        if let Some(batch) = self.read_pages(group, rows).await? {
-            let all: Vec<usize> = (0..batch.num_rows()).collect();
-            return datapipes::blocking(move || converted(&batch, &all, most)).await?;
-        }
-        let batch = file.read_group(group).await?;
-        datapipes::blocking(move || converted(&batch, &chosen, most)).await?
-    }
-
-    /// Reads rows from their pages, as a batch of them alone; `None` if that is not possible.
-    async fn read_pages(&self, group: usize, rows: Vec<usize>) -> Result<Option<RecordBatch>> {
-        let Some(layout) = &self.paged else {
-            return Ok(None);
-        };
-        let columns = layout.pages(group, &rows)?;
-        let ranges = columns.iter().flat_map(|column| column.ranges()).collect();
-        let pieces = self.file.object.pieces(ranges).await?;
-        let (layout, expansion) = (layout.clone(), self.file.expansion);
-        let decode = move || {
-            let reader = layout.read_pages(group, &rows, &columns, &pieces, expansion)?;
-            let Some(mut reader) = reader else {
-                return Ok(None);
-            };
-            let batch = next_batch(&mut reader)?.filter(|batch| batch.num_rows() == rows.len());
-            let missing =
-                || Error::new(ErrorKind::Corrupt, "it has not the rows of its page index");
-            batch.ok_or_else(missing).map(Some)
-        };
-        datapipes::blocking(decode).await?
+        let batch = file.read_rows(&self.layout, group, &rows, pieces).await?;
+        datapipes::blocking(move || converted(&batch, most)).await?
     }
 }
 
-/// Converts some rows of a batch.
-fn converted(batch: &RecordBatch, rows: &[usize], most: u64) -> Result<Vec<Row>> {
+fn converted(batch: &RecordBatch, most: u64) -> Result<Vec<Row>> {
     unique_names(batch)?;
-    rows.iter().map(|&index| row(batch, index, most)).collect()
+    let rows = 0..batch.num_rows();
+    rows.map(|index| row(batch, index, most)).collect()
 }
 
 #[async_trait]
@@ -156,7 +175,9 @@ impl MapPipe for IndexedParquetRows {
     type Out = Row;
 
     fn len(&self) -> u64 {
-        *self.starts.last().expect("the number of rows is the last")
+        let all = *self.starts.last().expect("the number of rows is the last");
+        let matching = self.matching.as_ref().map(|rows| rows.len() as u64);
+        matching.unwrap_or(all)
     }
     async fn get(&self, index: u64) -> Result<Row> {
         let (group, row) = self.place(index)?;

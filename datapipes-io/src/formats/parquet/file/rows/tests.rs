@@ -110,13 +110,22 @@ fn rows_of(data: &[u8]) -> Result<IndexedParquetRows> {
     block_on(open(watched(data)).rows())
 }
 
+/// Returns the range of the places of all pages.
+fn index_of(file: &ParquetFile) -> Range<u64> {
+    let ranges = file.layout.index_ranges().unwrap();
+    ranges[0].start..ranges.last().unwrap().end
+}
+
 #[test]
 fn rows_are_those_of_the_whole_file() {
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
         for indexed in [true, false] {
             let data = written(version, indexed);
             let (rows, expected) = (rows_of(&data).unwrap(), expected(&data));
-            assert_eq!((rows.len(), rows.paged.is_some()), (ROWS as u64, indexed));
+            assert_eq!(
+                (rows.len(), rows.layout.has_pages()),
+                (ROWS as u64, indexed)
+            );
             for at in (0..ROWS).step_by(if indexed { 1 } else { 97 }) {
                 let row = block_on(rows.get(at as u64)).unwrap();
                 assert_eq!(row, expected[at], "{version:?} {indexed} {at}");
@@ -148,11 +157,7 @@ fn rows_of_files_of_pyarrow_are_read_by_their_page_index() {
         )),
     ] {
         let rows = rows_of(data).unwrap();
-        let pages = rows
-            .paged
-            .as_ref()
-            .unwrap()
-            .pages(0, &Vec::from_iter(0..180));
+        let pages = rows.layout.pages(0, std::slice::from_ref(&(0..180)));
         assert!(
             pages
                 .unwrap()
@@ -232,7 +237,7 @@ fn row_104_a_page_index_that_lies_is_an_error_and_never_another_row() {
     let file = open(watched(&data))
         .columns(["number", "sparse", "words"])
         .unwrap();
-    let index = file.layout.index_range().unwrap();
+    let index = index_of(&file);
     let whole = block_on(file.rows()).unwrap();
     let some: Vec<u64> = (0..ROWS as u64).step_by(90).collect();
     let expected: Vec<Row> = block_on(whole.get_many(&some))
@@ -240,7 +245,7 @@ fn row_104_a_page_index_that_lies_is_an_error_and_never_another_row() {
         .map(Result::unwrap)
         .collect();
     let mut refused = 0;
-    for at in index.start as usize..index.end as usize - 1 {
+    for at in index.start as usize..index.end as usize {
         let mut data = data.clone();
         data[at] ^= [1, 4, 0x80][at % 3];
         let file = open(watched(&data))
@@ -275,7 +280,7 @@ fn row_104_a_page_index_that_lies_is_an_error_and_never_another_row() {
 fn row_98_a_page_index_of_more_places_than_bytes_is_refused() {
     let data = written(WriterVersion::PARQUET_1_0, true);
     let file = open(watched(&data));
-    let index = file.layout.index_range().unwrap();
+    let index = index_of(&file);
     // The header of a list of eleven structs, and that of one of 2³¹ − 1.
     let places = &data[index.start as usize..];
     assert_eq!(places[..2], [0x19, 0xbc]);
@@ -292,7 +297,8 @@ fn a_damaged_page_is_an_error_of_its_rows_alone() {
     let mut data = written(WriterVersion::PARQUET_1_0, true);
     let file = open(watched(&data)).columns(["number"]).unwrap();
     let paged = block_on(file.rows()).unwrap();
-    let pages = paged.paged.as_ref().unwrap().pages(1, &[100]).unwrap();
+    let row = std::slice::from_ref(&(100..101));
+    let pages = paged.layout.pages(1, row).unwrap();
     let page = pages[0].ranges().last().unwrap();
     data[page.start as usize..page.end as usize].fill(0xff);
     let file = open(watched(&data)).columns(["number"]).unwrap();

@@ -1,16 +1,12 @@
 //! Parser of filters: `age > 30 and (sex = "f" or site in ("a", "b")) and not weight is null`.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
-use datapipes::{Error, ErrorKind, Result};
+use super::{Compare, DEEPEST, Filter, Value};
+use crate::{Error, ErrorKind, Result};
 
-use super::filter::{Compare, DEEPEST, Filter};
-use super::{Value, is_name};
-
-/// Parses a filter. `or` has the lowest precedence, then `and`, then `not`. A comparison has a
-/// column and a value, with `=` (or `==`), `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`,
-/// `is [not] null`. Text is in single or double quotes, and a quote inside is written twice.
-/// Keywords may be in any case. `true` and `false` alone are filters, too.
+/// Parses a filter; see [`Filter`] for the text.
 ///
 /// # Errors
 /// `Config`, with the position.
@@ -21,7 +17,7 @@ impl FromStr for Filter {
         let mut parser = Parser {
             tokens: tokens(text)?,
             at: 0,
-            end: text.len(),
+            end: text.chars().count(),
             depth: 0,
         };
         let filter = parser.or()?;
@@ -35,6 +31,8 @@ impl FromStr for Filter {
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
     Word(String),
+    /// The name of a column in backticks.
+    Name(String),
     Text(String),
     Number(Value),
     Sign(&'static str),
@@ -53,16 +51,21 @@ fn wrong(at: usize, what: &str) -> Error {
 /// Returns the tokens with their positions.
 fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
     let mut tokens = Vec::new();
+    // The number of characters before the rest.
     let mut at = 0;
-    while let Some(c) = text[at..].chars().next() {
-        let rest = &text[at..];
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
         let (token, len) = if c.is_whitespace() {
-            at += c.len_utf8();
+            (at, rest) = (at + 1, &rest[c.len_utf8()..]);
             continue;
         } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             (Token::Sign(sign), sign.len())
         } else if c == '"' || c == '\'' {
-            quoted(rest, c).ok_or_else(|| wrong(at, "the text has no end"))?
+            let (text, len) = quoted(rest, c).ok_or_else(|| wrong(at, "the text has no end"))?;
+            (Token::Text(text), len)
+        } else if c == '`' {
+            let (name, len) = quoted(rest, c).ok_or_else(|| wrong(at, "the name has no end"))?;
+            (Token::Name(name), len)
         } else if c.is_ascii_digit() || matches!(c, '-' | '+' | '.') {
             // A sign belongs to the number at its beginning or in its exponent.
             let mut last = ' ';
@@ -76,17 +79,18 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
             let number = rest
                 .split_once(not(part_of))
                 .map_or(rest, |(number, _)| number);
-            let value = match (number.parse(), number.parse()) {
-                (Ok(int), _) => Value::Int(int),
-                (_, Ok(float)) => Value::Float(float),
+            let value = match (number.parse::<i64>(), number.parse::<u64>(), number.parse()) {
+                (Ok(int), ..) => Value::Int(int),
+                (_, Ok(large), _) => Value::UInt(large),
+                (.., Ok(float)) => Value::Float(float),
                 _ => return Err(wrong(at, &format!("{number} is no number"))),
             };
             (Token::Number(value), number.len())
         } else {
             let word = rest
-                .split_once(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .split_once(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.')))
                 .map_or(rest, |(word, _)| word);
-            if !is_name(word) {
+            if !is_word(word) {
                 return Err(wrong(
                     at,
                     &format!(
@@ -102,9 +106,32 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
             (Token::Word(word.to_owned()), word.len())
         };
         tokens.push((token, at));
-        at += len;
+        at += rest[..len].chars().count();
+        rest = &rest[len..];
     }
     Ok(tokens)
+}
+
+/// Returns true for words of letters, digits and `_`, with dots between them.
+fn is_word(name: &str) -> bool {
+    name.split('.').all(|part| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// Words that are names of columns only in backticks.
+const KEYWORDS: [&str; 9] = [
+    "and", "or", "not", "in", "is", "null", "true", "false", "inf",
+];
+
+/// Returns the name of a column as in the text of a filter.
+pub(super) fn quoted_name(name: &str) -> Cow<'_, str> {
+    if is_word(name) && !KEYWORDS.iter().any(|word| word.eq_ignore_ascii_case(name)) {
+        name.into()
+    } else {
+        format!("`{}`", name.replace('`', "``")).into()
+    }
 }
 
 fn not(mut f: impl FnMut(char) -> bool) -> impl FnMut(char) -> bool {
@@ -112,7 +139,7 @@ fn not(mut f: impl FnMut(char) -> bool) -> impl FnMut(char) -> bool {
 }
 
 /// Parses text in quotes, and returns its length including the quotes.
-fn quoted(rest: &str, quote: char) -> Option<(Token, usize)> {
+fn quoted(rest: &str, quote: char) -> Option<(String, usize)> {
     let mut text = String::new();
     let mut at = 1;
     loop {
@@ -120,7 +147,7 @@ fn quoted(rest: &str, quote: char) -> Option<(Token, usize)> {
         text += &rest[at..end];
         at = end + 1;
         if !rest[at..].starts_with(quote) {
-            return Some((Token::Text(text), at));
+            return Some((text, at));
         }
         text.push(quote);
         at += 1;
@@ -208,8 +235,10 @@ impl Parser {
     }
 
     fn comparison(&mut self) -> Result<Filter> {
-        let Some(Token::Word(column)) = self.peek().cloned() else {
-            return Err(self.expected("a column"));
+        let (column, is_word) = match self.peek().cloned() {
+            Some(Token::Word(word)) => (word, true),
+            Some(Token::Name(name)) => (name, false),
+            _ => return Err(self.expected("a column")),
         };
         self.at += 1;
         let negated = self.word("not");
@@ -235,8 +264,12 @@ impl Parser {
             Some(Token::Sign("<=")) => Compare::Le,
             Some(Token::Sign(">")) => Compare::Gt,
             Some(Token::Sign(">=")) => Compare::Ge,
-            _ if column.eq_ignore_ascii_case("true") => return Ok(Filter::And(Vec::new())),
-            _ if column.eq_ignore_ascii_case("false") => return Ok(Filter::Or(Vec::new())),
+            _ if is_word && column.eq_ignore_ascii_case("true") => {
+                return Ok(Filter::And(Vec::new()));
+            }
+            _ if is_word && column.eq_ignore_ascii_case("false") => {
+                return Ok(Filter::Or(Vec::new()));
+            }
             _ => return Err(self.expected("=, !=, <, <=, >, >=, in or is")),
         };
         self.at += 1;
@@ -284,7 +317,7 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::col;
+    use crate::index::filter::col;
 
     fn parse(text: &str) -> Result<Filter> {
         text.parse()
@@ -322,6 +355,11 @@ mod tests {
             ("a < -inf", col("a").lt(f64::NEG_INFINITY)),
             ("a = 'ü\n'", col("a").eq("ü\n")),
             ("true", Filter::all()),
+            ("a = 18446744073709551615", col("a").eq(u64::MAX)),
+            ("a.b_1 = 1", col("a.b_1").eq(1)),
+            ("`größe``` > 1", col("größe`").gt(1)),
+            ("`in` in ('x')", col("in").is_in(["x"])),
+            ("`true` is null", col("true").is_null()),
         ];
         for (text, filter) in all {
             assert_eq!(parse(text).unwrap(), filter, "{text}");
@@ -348,6 +386,9 @@ mod tests {
             ("a in 1", "at character 6: expected ("),
             ("a; drop table x", "at character 2: \";\" is not expected"),
             ("ü = 1", "at character 1: \"ü\" is not expected"),
+            ("a = 'ü' b", "at character 9: expected and, or"),
+            ("a. = 1", "at character 1: \"a.\" is not expected"),
+            ("`a = 1", "at character 1: the name has no end"),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
