@@ -238,7 +238,7 @@ impl Measured {
         let is_long = match (self.tried, round.settles) {
             (Some(_), true) => spent as f64 >= self.age,
             (Some(_), false) => spent as f64 >= self.age.max(LEAST_ROUND as f64),
-            (None, _) => spent.max(mean as u64) >= LEAST_ROUND,
+            (None, _) => spent >= LEAST_ROUND,
         };
         if round.morsels < round.of || !is_long {
             return size;
@@ -251,7 +251,7 @@ impl Measured {
         if round.settles {
             return size;
         }
-        let rate = (complete - before) as f64 / spent.max(LEAST_ROUND) as f64;
+        let rate = (complete - before) as f64 / spent as f64;
         if let Some((whole, part)) = self.tried.take() {
             return match round.wanted {
                 true => self.judge(whole, part, mean, rate),
