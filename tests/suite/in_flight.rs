@@ -152,6 +152,33 @@ fn one_slow_answer_does_not_idle_the_others() {
 }
 
 #[test]
+fn a_slow_first_answer_holds_back_none_of_the_others() {
+    let desk = Desk::new();
+    let asked = desk.clone();
+    let graph = Graph::range(0..1500).map_async(move |n| {
+        let desk = asked.clone();
+        async move {
+            if n == 0 {
+                // Many times the number in flight.
+                desk.until(0, 1200).await?;
+            }
+            desk.end();
+            datapipes::Ok(n)
+        }
+    });
+    let loader = DataLoader::builder(graph.batch(4))
+        .workers(2)
+        .build()
+        .unwrap();
+    let seen: Vec<_> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(seen.concat(), (0..1500).collect::<Vec<_>>());
+}
+
+#[test]
 fn five_are_asked_for_where_four_came_through() {
     const BATCH: usize = 16;
     let desk = Desk::new();

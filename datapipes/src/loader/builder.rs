@@ -128,8 +128,9 @@ impl<T: Send + 'static> Builder<T> {
     /// flight what fills the link and half as much again; a large maximum therefore costs nothing.
     /// Now and then a third of the number is tried for a moment, to see if it was too large. An epoch
     /// begins with the concurrency that the previous epoch found. The bytes of results are limited
-    /// separately; see [`memory`](Builder::memory). In strict order, if an early request is slow, up
-    /// to four times as many results are held while they wait for it.
+    /// separately; see [`memory`](Builder::memory). In strict order, if an early request is slow, the
+    /// results of later ones are held while they wait for it, up to this number, or 2048 if none is
+    /// given; of files that become many items, up to four times the number in flight.
     pub fn concurrency(mut self, morsels: usize) -> Self {
         self.settings.concurrency = Some(morsels);
         self

@@ -12,7 +12,7 @@
 //! Control*, 2016):
 //!
 //! - The throughput is the second best of the last rounds. A round is as many morsels as are in
-//!   flight.
+//!   flight, for at least [`LEAST_ROUND`].
 //! - The duration is the least mean of a round. A mean, since morsels are of unequal size and some
 //!   connections slow. With many in flight every morsel meets a queue. When rounds take longer than
 //!   before, a third of the number is therefore tried, for as long as slow morsels take, and the mean
@@ -51,7 +51,8 @@ const CROWDED: f64 = 1.3;
 const MOST_GROWTH: f64 = 4.0;
 /// Number of rounds whose throughput counts.
 const ROUNDS: usize = 8;
-/// Least duration of a round that measures throughput, in nanoseconds: completions come in bursts.
+/// Least duration of a round that measures, in nanoseconds: completions come in bursts, and those
+/// that waited for a slow one are taken at once.
 const LEAST_ROUND: u64 = 16_000_000;
 /// Duration of a morsel below which a trial costs little, in nanoseconds.
 const SHORT: f64 = 32e6;
@@ -238,7 +239,7 @@ impl Measured {
         let is_long = match (self.tried, round.settles) {
             (Some(_), true) => spent as f64 >= self.age,
             (Some(_), false) => spent as f64 >= self.age.max(LEAST_ROUND as f64),
-            (None, _) => spent.max(mean as u64) >= LEAST_ROUND,
+            (None, _) => spent >= LEAST_ROUND,
         };
         if round.morsels < round.of || !is_long {
             return size;
@@ -251,7 +252,7 @@ impl Measured {
         if round.settles {
             return size;
         }
-        let rate = (complete - before) as f64 / spent.max(LEAST_ROUND) as f64;
+        let rate = (complete - before) as f64 / spent as f64;
         if let Some((whole, part)) = self.tried.take() {
             return match round.wanted {
                 true => self.judge(whole, part, mean, rate),

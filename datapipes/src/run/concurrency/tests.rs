@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
@@ -254,6 +255,142 @@ fn slow_connections_are_no_crowd() {
         window.through((done - asked) as f64, complete, now, true);
     }
     assert!(window.proven() > 800, "{window:?}");
+}
+
+/// Objects in a pass over a server.
+const OBJECTS: usize = 2000;
+
+/// A server 20 ms away with some slow connections, read in strict order. A connection is used again
+/// by the next request, as a client's pool does; a new one takes a round trip more.
+struct Server {
+    /// One in so many connections is ten times slower.
+    slow: u64,
+    seed: u64,
+    connections: u64,
+    idle: Vec<u64>,
+    free: u64,
+}
+
+impl Server {
+    /// Nanoseconds of the bottleneck for an object.
+    const EACH: u64 = 200_000;
+
+    fn new(slow: u64, seed: u64) -> Self {
+        Server {
+            slow,
+            seed,
+            connections: 0,
+            idle: Vec::new(),
+            free: 0,
+        }
+    }
+
+    /// Returns the time of the answer, before the bottleneck, and the connection.
+    fn ask(&mut self, now: u64) -> (u64, u64) {
+        let (trips, connection) = match self.idle.pop() {
+            Some(connection) => (1, connection),
+            None => {
+                self.connections += 1;
+                (2, self.connections)
+            }
+        };
+        let is_slow = crate::rng::mix((self.seed << 32) + connection) % self.slow == 0;
+        let times = if is_slow { 10 } else { 1 };
+        (now + trips * times * 20 * MS, connection)
+    }
+
+    /// Reads all objects, with at most `held` times the number in flight held for a slow earlier
+    /// one, and at most `most` in all. Returns objects a second.
+    fn pass(&mut self, window: &mut Concurrency, held: usize, most: usize) -> f64 {
+        self.free = 0;
+        // Requests by number: the time at which each was asked for, and that of its end.
+        let (mut asked, mut ended) = (Vec::new(), vec![None; OBJECTS]);
+        let (mut answers, mut served) = (BinaryHeap::new(), BinaryHeap::new());
+        let (mut now, mut taken, mut complete) = (0, 0, 0);
+        let (mut wanted_at, mut begun) = (0, None);
+        while taken < OBJECTS {
+            let size = window.size();
+            let room = (size + complete - taken).min(size.saturating_mul(held));
+            while asked.len() < OBJECTS && asked.len() - taken < room.min(most) {
+                let (answer, connection) = self.ask(now);
+                answers.push(Reverse((answer, connection, asked.len())));
+                asked.push(now);
+            }
+            if asked.len() - taken >= size {
+                begun.get_or_insert(now);
+            }
+            let due = begun.zip(window.deadline());
+            let due = due.map_or(u64::MAX, |(begun, after)| begun + after.as_nanos() as u64);
+            let answer = answers.peek().map_or(u64::MAX, |next| next.0.0);
+            let end = served
+                .peek()
+                .map_or(u64::MAX, |next: &Reverse<(u64, _, _)>| next.0.0);
+            now = due.min(answer).min(end);
+            if now == due {
+                window.open(0);
+            } else if now == answer {
+                let Reverse((_, connection, number)) = answers.pop().expect("an answer comes");
+                self.free = self.free.max(now) + Self::EACH;
+                served.push(Reverse((self.free, connection, number)));
+            } else {
+                let Reverse((_, connection, number)) = served.pop().expect("an object comes");
+                self.idle.push(connection);
+                ended[number] = Some(now);
+                complete += 1;
+            }
+            while let Some(end) = ended.get(taken).copied().flatten() {
+                taken += 1;
+                let waited = taken - wanted_at <= window.size();
+                window.through((end - asked[taken - 1]) as f64, complete, now, waited);
+            }
+            wanted_at = taken;
+        }
+        OBJECTS as f64 / (now as f64 / 1e9)
+    }
+}
+
+/// Servers of which every fourth connection is slow, or every twentieth.
+fn servers() -> impl Iterator<Item = (u64, u64)> {
+    [4, 20]
+        .into_iter()
+        .flat_map(|slow| (0..5).map(move |seed| (slow, seed)))
+}
+
+#[test]
+fn a_slow_connection_in_front_leaves_the_others_busy() {
+    for (slow, seed) in servers() {
+        let (mut server, mut beside) = (Server::new(slow, seed), Server::new(slow, seed));
+        let mut found = Concurrency::following(64, 2048, None);
+        let mut fixed = Concurrency::following(256, 1024, None);
+        for epoch in 0..3 {
+            let rate = server.pass(&mut found, usize::MAX, 2048);
+            let best = beside.pass(&mut fixed, usize::MAX, 1024);
+            assert!(
+                rate > 0.85 * best,
+                "1 of {slow} ({seed}), epoch {epoch}: {rate} beside {best}"
+            );
+            found = Concurrency::following(found.proven(), 2048, found.best());
+            fixed = Concurrency::following(fixed.proven(), 1024, fixed.best());
+        }
+    }
+}
+
+#[test]
+fn what_a_slow_connection_held_up_is_no_round() {
+    // What came through behind it is taken at once, and is of fast connections alone.
+    for (slow, seed) in servers() {
+        let mut server = Server::new(slow, seed);
+        let mut window = Concurrency::following(64, 2048, None);
+        for epoch in 0..3 {
+            let rate = server.pass(&mut window, 4, 2048);
+            let found = window.proven();
+            assert!(
+                rate > 1200.0 && found > 128,
+                "1 of {slow} ({seed}), epoch {epoch}: {rate} with {found}"
+            );
+            window = Concurrency::following(found, 2048, window.best());
+        }
+    }
 }
 
 #[test]

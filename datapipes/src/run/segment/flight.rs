@@ -7,15 +7,15 @@ use std::task::{self, Poll};
 use std::time::Instant;
 
 use super::SegmentSettings;
-use crate::Work;
 use crate::graph::AnyChunk;
 use crate::run::concurrency::Concurrency;
 use crate::run::morsel::Morsel;
 use crate::run::near::Waits;
 use crate::settings::Order;
+use crate::{Arity, Work};
 
-/// Number of morsels, in multiples of the concurrency, that may be held while they wait for a slow
-/// earlier one.
+/// Number of morsels with many items each, in multiples of the concurrency, that may be held while
+/// they wait for a slow earlier one: each may hold a connection until it is taken.
 const REORDER: usize = 4;
 /// Greatest number of morsels in flight for each CPU worker, of I/O that seldom waits.
 const NEAR_PER_WORKER: usize = 8;
@@ -34,8 +34,9 @@ pub(crate) struct Learned {
 
 /// Morsels in flight, in the order of the input.
 ///
-/// Their number is that of [`Concurrency`]. A complete morsel that waits for an
-/// earlier one does not count, up to a bound, so that one slow connection does not idle the others.
+/// Their number is that of [`Concurrency`]. A complete morsel that waits for an earlier one does not
+/// count, so that one slow connection does not idle the others. All that are held are limited by
+/// their bytes and by the greatest number of items in flight.
 pub(super) struct Flight {
     pub morsels: VecDeque<Morsel>,
     /// Number of their input items.
@@ -97,10 +98,12 @@ impl Flight {
     /// Returns true if one more morsel may start, where `through` of those in flight are complete.
     pub(super) fn has_room(&self, settings: &SegmentSettings, through: usize) -> bool {
         let (size, in_flight) = (self.concurrency.size(), self.morsels.len());
-        let most = match self.work {
+        let most = match (self.work, settings.shared.arity) {
+            _ if !self.wanted => size,
+            (Work::Cpu, _) => size,
             // Complete morsels that cannot be delivered yet make room for others.
-            Work::Io if self.wanted => (size + through).min(size * REORDER),
-            _ => size,
+            (Work::Io, Arity::Any) => (size + through).min(size * REORDER),
+            (Work::Io, _) => size + through,
         };
         let is_full = self.work == Work::Io && self.items >= settings.concurrency;
         in_flight == 0 || in_flight < most && !is_full
