@@ -294,7 +294,7 @@ impl Server {
                 (2, self.connections)
             }
         };
-        let is_slow = crate::rng::mix((self.seed << 32) + connection) % self.slow == 0;
+        let is_slow = crate::rng::mix((self.seed << 32) + connection).is_multiple_of(self.slow);
         let times = if is_slow { 10 } else { 1 };
         (now + trips * times * 20 * MS, connection)
     }
