@@ -17,6 +17,8 @@ use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote};
 datapipes::before_main!();
 
 const TOKEN: &str = "the secret of these tests";
+/// Variable of a machine on which a step hangs.
+const HANGS: &str = "DATAPIPES_TEST_HANGS";
 /// Greatest time for anything to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -37,14 +39,24 @@ impl Machine {
     }
 
     fn of(executable: &Path, address: SocketAddr, processes: usize, token: &str) -> Machine {
-        let command = Command::new(executable)
+        let mut command = Machine::command_of(executable, address, processes);
+        Machine(command.env("DATAPIPES_TOKEN", token).spawn().unwrap())
+    }
+
+    fn command(address: SocketAddr, processes: usize) -> Command {
+        let executable = std::env::current_exe().unwrap();
+        Machine::command_of(&executable, address, processes)
+    }
+
+    fn command_of(executable: &Path, address: SocketAddr, processes: usize) -> Command {
+        let mut command = Command::new(executable);
+        command
             .env("DATAPIPES_WORKER", format!("tcp://{address}"))
             .env("DATAPIPES_WORKER_PROCESSES", processes.to_string())
-            .env("DATAPIPES_TOKEN", token)
+            .env("DATAPIPES_TOKEN", TOKEN)
             .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        Machine(command.unwrap())
+            .stderr(Stdio::piped());
+        command
     }
 
     /// The numbers of its worker processes.
@@ -232,6 +244,34 @@ fn a_worker_that_hangs_loses_its_work_to_another() {
     assert_eq!(batches, all(&here, 0));
     // Stopped processes that are killed by their agent's end.
     drop(machines);
+}
+
+#[test]
+fn a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() {
+    let hangs: fn(Graph<u64>) -> Graph<u64> = |numbers| {
+        numbers.map(|n| {
+            if n >= 3000 && std::env::var_os(HANGS).is_some() {
+                loop {
+                    std::thread::park();
+                }
+            }
+            n
+        })
+    };
+    let remote = remote();
+    let mut bad = Machine::command(remote.address(), 1);
+    let bad = Machine(bad.env(HANGS, "yes").spawn().unwrap());
+    let _good = Machine::start(remote.address(), 1);
+    let there = loader(graph(Some(remote), hangs));
+    let mut epoch = there.epoch(0).blocking();
+    let mut batches: Vec<_> = epoch.by_ref().take(5).map(Result::unwrap).collect();
+    until("both connected", || connected(&there) == 2);
+    let before = bad.processes();
+    batches.extend(epoch.map(Result::unwrap));
+    assert_eq!(batches, all(&loader(graph(None, hangs)), 0));
+    until("the process that hangs is replaced", || {
+        bad.processes().iter().all(|pid| !before.contains(pid))
+    });
 }
 
 fn connected<T: Send + 'static>(loader: &DataLoader<T>) -> usize {

@@ -409,13 +409,15 @@ impl<T: Wire> Graph<T> {
     ///   is not delivered again. An item that ends three workers in a row is an error of
     ///   [`ErrorKind::Crashed`], and [`OnError`](crate::OnError) decides.
     /// - **A worker that is silent** for much longer than others were loses its work to another
-    ///   one, see [`Remote::time_limit`](crate::Remote::time_limit).
+    ///   one, if there is one, see [`Remote::time_limit`](crate::Remote::time_limit).
     /// - **Nobody there**: work waits for [`Remote::wait`](crate::Remote::wait), or is done here
     ///   ([`Remote::or_here`](crate::Remote::or_here)).
     /// - **Refused**, with the reason in both logs: another executable, another version of the
     ///   protocol, another token.
     /// - **Cost**: what a worker makes crosses the network uncompressed, and is copied once on each
     ///   side. A part that ends with small items (`u8` pixels instead of `f32`) costs less.
+    /// - **Memory**: beside the bytes that the loader promises, this process holds one message of each
+    ///   worker, which is an item, or 256 KiB of small ones.
     /// - **Output** that a worker prints stays on its machine; its events for `tracing` arrive in
     ///   this process's.
     ///

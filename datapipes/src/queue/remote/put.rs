@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, Result};
 const TOGETHER: usize = 64 << 10;
 /// Greatest number of bytes, and of pieces, kept for later messages, so that their memory is not
 /// new.
-const KEPT: usize = 64 << 20;
+const KEPT: usize = 8 << 20;
 const SPARES: usize = 16;
 
 /// Puts messages into a queue to another machine.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -19,8 +19,8 @@ const START: usize = 8;
 const BUFFER: usize = 64 << 10;
 /// Bytes of a slice for which memory is made before they arrive; after that it doubles.
 const AT_ONCE: usize = 64 << 20;
-/// Greatest number of bytes of memory that is kept for later slices.
-const KEPT: usize = 256 << 20;
+/// Greatest number of bytes of memory that is kept for later slices, in all of the process.
+const KEPT: usize = 128 << 20;
 
 /// Takes messages out of a queue from another machine.
 ///
@@ -35,7 +35,6 @@ pub(crate) struct RemoteTake {
     /// Greatest length of a message.
     most: u64,
     begun: Option<Begun>,
-    kept: Arc<Kept>,
     /// Set at the end of the stream; contains the error if the other end did not end properly.
     end: Option<Option<Error>>,
 }
@@ -50,6 +49,17 @@ struct Begun {
     /// Lengths of the slices.
     lengths: Vec<u64>,
     slices: Vec<Bytes>,
+}
+
+impl Begun {
+    /// Returns memory for the next slice, of length 0 after the last.
+    fn slice(&self) -> Filling {
+        let len = self.lengths.get(self.slices.len()).copied().unwrap_or(0) as usize;
+        match take_kept(len).filter(|_| len > 0) {
+            Some(memory) => Filling { memory, at: 0, len },
+            None => Filling::new(len),
+        }
+    }
 }
 
 /// Parts of a message, in the order in which they arrive.
@@ -92,26 +102,25 @@ impl Filling {
 }
 
 /// Memory of slices that are gone.
-#[derive(Default)]
-struct Kept(Mutex<Vec<Vec<u8>>>);
+static KEPT_MEMORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-impl Kept {
-    fn take(&self, len: usize) -> Option<Vec<u8>> {
-        let mut kept = lock(&self.0);
-        // Memory of a much larger slice would be wasted.
-        let place = kept
-            .iter()
-            .position(|memory| memory.len() >= len && memory.len() / 2 <= len)?;
-        Some(kept.swap_remove(place))
-    }
+/// Returns kept memory of at least this length, if there is some.
+fn take_kept(len: usize) -> Option<Vec<u8>> {
+    let mut kept = lock(&KEPT_MEMORY);
+    // Memory of a much larger slice would be wasted.
+    let place = kept
+        .iter()
+        .position(|memory| memory.len() >= len && memory.len() / 2 <= len)?;
+    Some(kept.swap_remove(place))
+}
 
-    fn give(&self, memory: Vec<u8>) {
-        let mut kept = lock(&self.0);
-        kept.push(memory);
-        let mut bytes: usize = kept.iter().map(Vec::len).sum();
-        while bytes > KEPT {
-            bytes -= kept.remove(0).len();
-        }
+/// Keeps memory for later slices, instead of the oldest.
+fn keep(memory: Vec<u8>) {
+    let mut kept = lock(&KEPT_MEMORY);
+    kept.push(memory);
+    let mut bytes: usize = kept.iter().map(Vec::len).sum();
+    while bytes > KEPT {
+        bytes -= kept.remove(0).len();
     }
 }
 
@@ -119,7 +128,6 @@ impl Kept {
 struct Payload {
     memory: Vec<u8>,
     len: usize,
-    kept: Weak<Kept>,
 }
 
 impl AsRef<[u8]> for Payload {
@@ -130,9 +138,7 @@ impl AsRef<[u8]> for Payload {
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        if let Some(kept) = self.kept.upgrade() {
-            kept.give(std::mem::take(&mut self.memory));
-        }
+        keep(std::mem::take(&mut self.memory));
     }
 }
 
@@ -154,7 +160,6 @@ impl RemoteTake {
             filled: 0,
             most,
             begun: None,
-            kept: Arc::default(),
             end: None,
         }
     }
@@ -242,7 +247,7 @@ impl RemoteTake {
                 Stage::Head => {
                     begun.head = memory;
                     begun.stage = Stage::Slices;
-                    begun.filling = self.slice(&begun);
+                    begun.filling = begun.slice();
                 }
                 Stage::Slices => {
                     if begun.slices.len() == begun.lengths.len() {
@@ -251,22 +256,12 @@ impl RemoteTake {
                             payloads: begun.slices,
                         })));
                     }
-                    let kept = Arc::downgrade(&self.kept);
                     begun
                         .slices
-                        .push(Bytes::from_owner(Payload { memory, len, kept }));
-                    begun.filling = self.slice(&begun);
+                        .push(Bytes::from_owner(Payload { memory, len }));
+                    begun.filling = begun.slice();
                 }
             }
-        }
-    }
-
-    /// Returns memory for the next slice, of length 0 after the last.
-    fn slice(&self, begun: &Begun) -> Filling {
-        let len = begun.lengths.get(begun.slices.len()).copied().unwrap_or(0) as usize;
-        match self.kept.take(len).filter(|_| len > 0) {
-            Some(memory) => Filling { memory, at: 0, len },
-            None => Filling::new(len),
         }
     }
 

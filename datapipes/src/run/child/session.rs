@@ -646,7 +646,9 @@ impl<'a> Session<'a> {
     fn slow_limit(&self) -> Option<Duration> {
         let processes = &self.slot.plan().processes;
         let front = self.tasks.front()?;
-        if !self.ready || !processes.is_remote() || processes.time_limit.is_some() {
+        // Without another worker there is nobody to take the work.
+        let has_others = self.slot.shared.workers() > 1;
+        if !self.ready || !has_others || processes.time_limit.is_some() {
             return None;
         }
         let silence = self.slot.shared.longest_silence().unwrap_or(FIRST_SILENCE);

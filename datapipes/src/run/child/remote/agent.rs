@@ -6,13 +6,15 @@
 //! one process, and a trainer that starts again, or an epoch that begins later, finds its workers.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 use tokio::net::TcpStream;
 
@@ -40,6 +42,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Pauses before a process is started again: after work, and the greatest after failures.
 const AGAIN: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
+/// Pause after the trainer has refused a process: it will refuse the next one, too, until somebody
+/// changes something.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
+/// Time that a process may take to end by itself once the trainer is gone.
+const ENDING: Duration = Duration::from_millis(100);
 
 /// Exit codes of a worker process: it has worked, it found no trainer, it was refused.
 const WORKED: i32 = 0;
@@ -82,6 +90,8 @@ struct Agent {
     processes: usize,
     idle: Option<Duration>,
     state: Mutex<State>,
+    /// Told when no more processes are started.
+    ended: Condvar,
 }
 
 struct State {
@@ -114,6 +124,7 @@ impl Agent {
                 ends: false,
                 worked: Instant::now(),
             }),
+            ended: Condvar::new(),
         })
     }
 
@@ -135,6 +146,11 @@ impl Agent {
                 for pid in &state.running {
                     let _ = rustix::process::kill_process(*pid, Signal::TERM);
                 }
+                drop(state);
+                agent.ended.notify_all();
+                // A second signal ends them at once.
+                wait_for(&end);
+                std::process::exit(1);
             })?;
         }
         eprintln!(
@@ -180,7 +196,8 @@ impl Agent {
             let status = wait(&mut process, self)?;
             let mut state = self.lock();
             match status.code() {
-                Some(ALONE | REFUSED) => pause = (pause * 2).min(LONGEST),
+                Some(ALONE) => pause = (pause * 2).min(LONGEST),
+                Some(REFUSED) => pause = REFUSED_PAUSE,
                 code => {
                     pause = AGAIN;
                     state.worked = Instant::now();
@@ -191,8 +208,9 @@ impl Agent {
             }
             let is_idle = |idle: Duration| state.worked.elapsed() >= idle;
             state.ends |= state.running.is_empty() && self.idle.is_some_and(is_idle);
-            drop(state);
-            std::thread::sleep(pause);
+            let _ = self
+                .ended
+                .wait_timeout_while(state, pause, |state| !state.ends);
         }
     }
 }
@@ -248,9 +266,10 @@ fn work(address: &str, parent: &str) -> i32 {
     };
     let mut entered = false;
     let outcome = child_main::serve(async || {
-        let ends = connect(address, &token).await?;
+        let (ends, lifeline) = connect(address, &token).await?;
         entered = true;
         leave.at_work.store(true, Ordering::Relaxed);
+        watch(lifeline.map_err(Error::io)?).map_err(Error::io)?;
         Ok(ChildEnds {
             orders: TakeEnd::Remote(ends.take),
             reports: PutEnd::Remote(ends.put),
@@ -270,13 +289,28 @@ fn work(address: &str, parent: &str) -> i32 {
     }
 }
 
-async fn connect(address: &str, token: &str) -> Result<Ends> {
+/// Connects to the trainer. The second value is the socket once more, for [`watch`].
+async fn connect(address: &str, token: &str) -> Result<(Ends, io::Result<OwnedFd>)> {
     let stream = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
     let late = |_| Error::new(ErrorKind::Io, format!("no answer for {CONNECT:?}"));
     let stream = stream.map_err(late)?.map_err(Error::io)?;
+    let lifeline = stream.as_fd().try_clone_to_owned();
     let mut ends = Ends::new(stream).map_err(Error::io)?;
     enter(&mut ends, token).await?;
-    Ok(ends)
+    Ok((ends, lifeline))
+}
+
+/// Ends this process some time after the trainer has ended the connection, whatever it is doing: a
+/// step that hangs, or work that was given to another worker.
+fn watch(lifeline: OwnedFd) -> io::Result<()> {
+    crate::run::spawn_thread("datapipes-lifeline".into(), move || {
+        let mut fds = [PollFd::new(&lifeline, PollFlags::RDHUP)];
+        while let Err(rustix::io::Errno::INTR) | Ok(0) = poll(&mut fds, None) {}
+        std::thread::sleep(ENDING);
+        // SAFETY: it ends the process, at once, and returns to nobody.
+        unsafe { libc::_exit(WORKED) }
+    })
+    .map(drop)
 }
 
 /// Blocks SIGTERM and SIGINT for this thread and those that it starts, for [`wait_for`].
