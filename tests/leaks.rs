@@ -22,8 +22,19 @@ datapipes::before_main!();
 
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Waits until no other test of this program runs, and the harness has started the thread of the
+/// next one: later it would be taken for a thread that is left over.
 fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut threads, mut since) = (Resources::now().threads, Instant::now());
+    while since.elapsed() < Duration::from_millis(20) {
+        let now = Resources::now().threads;
+        if now != threads {
+            (threads, since) = (now, Instant::now());
+        }
+        std::thread::yield_now();
+    }
+    guard
 }
 
 /// Waits until something is so; not for ever.
