@@ -411,12 +411,13 @@ impl Timeline {
         begun: Instant,
         len: Duration,
     ) {
+        // The trace may end at any moment: no arrow without the slice that it leads to.
+        let about = (Some(items.len()), items.first().cloned());
+        self.slice(track, label, begun, len, about);
         if first {
             self.arrows(items, track, begun);
         }
         self.work(items, track, begun);
-        let about = (Some(items.len()), items.first().cloned());
-        self.slice(track, label, begun, len, about);
     }
 }
 
@@ -509,9 +510,9 @@ impl ConsumerEvents {
         let using = self.using.take();
         if let Some((begun, origin)) = using.filter(|(begun, _)| *begun >= timeline.begun) {
             let track = Track::Consumer(rank);
-            timeline.arrows([&origin], track, begun);
-            let about = (None, Some(origin));
+            let about = (None, Some(origin.clone()));
             timeline.slice(track, &"use".into(), begun, until - begun, about);
+            timeline.arrows([&origin], track, begun);
         }
     }
 }
