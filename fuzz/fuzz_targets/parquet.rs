@@ -12,7 +12,9 @@ use datapipes_io::testing::read_all;
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     // What many rows refer to stays small if there are few of them.
     let format = Parquet::new().batch_rows(16).max_expansion(64 << 20, 1100);
-    let filter = "index > 3 and text != 'one' or f64 is null".parse().expect("a filter");
+    let filter = "index > 3 and text != 'one' or f64 is null"
+        .parse()
+        .expect("a filter");
     let filtered = format.clone().filter(filter);
     let read = [format, filtered].map(|format| read_all(ParquetRows::new(format), data.to_vec()));
     if let Some(error) = read
