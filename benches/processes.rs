@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Graph, OnError, Tensor};
 use support::pictures::{decoded, pictures};
-use support::{Lines, case, median, peer_case};
+use support::{Lines, again, median, peer_case};
 
 const CHILDREN: usize = 2;
 const BATCH: usize = 64;
@@ -32,18 +32,6 @@ fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
         .workers(CHILDREN)
         .build()
         .expect("a right graph")
-}
-
-/// Times one epoch, after an epoch that starts threads and processes.
-fn again<'a, T: Send + 'static>(name: &str, loader: DataLoader<T>) -> support::Case<'a> {
-    let mut epoch = 0;
-    case(name, move || {
-        epoch += 1;
-        loader
-            .epoch(epoch)
-            .blocking()
-            .for_each(|item| drop(std::hint::black_box(item.expect("no failures"))));
-    })
 }
 
 /// Returns the seconds from making a loader to its first batch, in a process that has done nothing

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use datapipes::{DType, DataLoader, Graph, Remote, Tensor};
 use support::pictures::{decoded, pictures};
-use support::{Case, Lines, case, median};
+use support::{Case, Lines, again, case, median};
 
 /// Images of a batch.
 const BATCH: usize = 64;
@@ -63,18 +63,6 @@ fn on_workers<T: Send + 'static>(
 fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
     let builder = DataLoader::builder(graph).workers(workers);
     builder.build().expect("a right graph")
-}
-
-/// Times an epoch, after one that starts everything.
-fn again<'a, T: Send + 'static>(name: &str, loader: &'a DataLoader<T>) -> Case<'a> {
-    let mut epoch = 0;
-    case(name, move || {
-        epoch += 1;
-        loader
-            .epoch(epoch)
-            .blocking()
-            .for_each(|item| drop(std::hint::black_box(item.expect("no failures"))));
-    })
 }
 
 /// Sends `count` batches of `bytes` over loopback, in and from memory that is used again.

@@ -3,9 +3,12 @@
 
 pub mod pictures;
 
+use std::borrow::Borrow;
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use datapipes::DataLoader;
 
 /// A case to time. Its closure returns the duration of the part that counts.
 pub struct Case<'a> {
@@ -24,6 +27,19 @@ pub fn case<'a, R>(name: impl Into<String>, mut run: impl FnMut() -> R + 'a) -> 
         name: name.into(),
         run: Box::new(run),
     }
+}
+
+/// Makes a case that times one epoch, after an epoch that starts threads and processes.
+pub fn again<'a, T: Send + 'static>(
+    name: &str,
+    loader: impl Borrow<DataLoader<T>> + 'a,
+) -> Case<'a> {
+    let mut epoch = 0;
+    case(name, move || {
+        epoch += 1;
+        let items = loader.borrow().epoch(epoch).blocking();
+        items.for_each(|item| drop(black_box(item.expect("no failures"))));
+    })
 }
 
 /// Runs the cases in turn, A B C A B C …, so that a change of the machine's speed affects all of

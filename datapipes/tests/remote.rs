@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use datapipes::loader::Builder;
+use datapipes::loader::{Builder, ProcessStats};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote};
 
 datapipes::before_main!();
@@ -160,12 +160,7 @@ fn the_sequence_is_that_of_one_process() {
     for epoch in 0..3 {
         assert_eq!(all(&there, epoch), all(&here, epoch));
     }
-    let stats = there.stats().unwrap();
-    let processes = stats
-        .segments
-        .iter()
-        .find_map(|segment| segment.processes.as_ref());
-    assert_eq!(processes.unwrap().died, 0, "{stats}");
+    assert_eq!(processes(&there).died, 0);
     drop(machines);
 }
 
@@ -275,12 +270,16 @@ fn a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() {
 }
 
 fn connected<T: Send + 'static>(loader: &DataLoader<T>) -> usize {
+    processes(loader).children.len()
+}
+
+fn processes<T: Send + 'static>(loader: &DataLoader<T>) -> ProcessStats {
     let stats = loader.stats().unwrap();
     let mut processes = stats
         .segments
-        .iter()
-        .filter_map(|segment| segment.processes.as_ref());
-    processes.next().unwrap().children.len()
+        .into_iter()
+        .filter_map(|segment| segment.processes);
+    processes.next().unwrap()
 }
 
 #[test]
@@ -298,12 +297,7 @@ fn a_machine_that_is_asked_to_end_ends_its_jobs_first() {
     assert!(!printed.contains("replaced"), "{printed}");
     batches.extend(epoch.map(Result::unwrap));
     assert_eq!(batches, all(&here, 0));
-    let stats = there.stats().unwrap();
-    let processes = stats
-        .segments
-        .iter()
-        .find_map(|segment| segment.processes.as_ref());
-    assert_eq!(processes.unwrap().died, 0, "{stats}");
+    assert_eq!(processes(&there).died, 0);
 }
 
 #[test]
@@ -356,13 +350,8 @@ fn work_is_done_here_while_nobody_is_there() {
     let _machine = Machine::start(address, 1);
     until("a worker is used", || {
         assert_eq!(all(&there, 1), all(&here, 1));
-        let stats = there.stats().unwrap();
-        let processes = stats
-            .segments
-            .iter()
-            .find_map(|segment| segment.processes.as_ref());
-        let children = &processes.unwrap().children;
-        children
+        processes(&there)
+            .children
             .iter()
             .any(|child| child.machine.is_some() && child.items > 0)
     });

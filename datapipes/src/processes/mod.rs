@@ -1,4 +1,5 @@
-//! Settings of the processes of a part of a graph: plain data.
+//! Settings of the processes of a part of a graph, on this machine (plain data) or on others (with
+//! the listener that they connect to).
 
 mod problems;
 #[cfg(feature = "remote")]
@@ -54,7 +55,8 @@ pub struct Processes {
     /// Paths below which a child may write, and read.
     pub(crate) writes: Option<Vec<PathBuf>>,
     pub(crate) no_network: bool,
-    /// Workers on other machines, which do the work instead; of `count`, the others.
+    /// Settings of workers on other machines, if those do the work. `count` is then the greatest
+    /// number of workers and of processes here together.
     #[cfg(feature = "remote")]
     pub(crate) remote: Option<Remote>,
 }

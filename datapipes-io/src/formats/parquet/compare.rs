@@ -155,24 +155,16 @@ fn not_null<'a>(array: &'a dyn Array, literal: &'a Literal) -> Compared<'a> {
             Box::new(|at| Some(array.value(at).cmp(text)))
         }
         (Decimal32(_, scale), Literal::Decimal(digits, after)) => {
-            let array = array.as_primitive::<Decimal32Type>();
-            let order = scaled(*scale, *digits, *after);
-            Box::new(move |at| Some(order(i256::from(array.value(at)))))
+            decimals::<Decimal32Type>(array, i256::from, scaled(*scale, *digits, *after))
         }
         (Decimal64(_, scale), Literal::Decimal(digits, after)) => {
-            let array = array.as_primitive::<Decimal64Type>();
-            let order = scaled(*scale, *digits, *after);
-            Box::new(move |at| Some(order(i256::from(array.value(at)))))
+            decimals::<Decimal64Type>(array, i256::from, scaled(*scale, *digits, *after))
         }
         (Decimal128(_, scale), Literal::Decimal(digits, after)) => {
-            let array = array.as_primitive::<Decimal128Type>();
-            let order = scaled(*scale, *digits, *after);
-            Box::new(move |at| Some(order(i256::from_i128(array.value(at)))))
+            decimals::<Decimal128Type>(array, i256::from_i128, scaled(*scale, *digits, *after))
         }
         (Decimal256(_, scale), Literal::Decimal(digits, after)) => {
-            let array = array.as_primitive::<Decimal256Type>();
-            let order = scaled(*scale, *digits, *after);
-            Box::new(move |at| Some(order(array.value(at))))
+            decimals::<Decimal256Type>(array, |digits| digits, scaled(*scale, *digits, *after))
         }
         (Date32, Literal::Instant(instant)) => {
             time::<Date32Type>(array, 86_400_000_000_000, *instant)
@@ -184,7 +176,7 @@ fn not_null<'a>(array: &'a dyn Array, literal: &'a Literal) -> Compared<'a> {
             TimeUnit::Microsecond => time::<TimestampMicrosecondType>(array, 1000, *instant),
             TimeUnit::Nanosecond => time::<TimestampNanosecondType>(array, 1, *instant),
         },
-        // Of the null literal. Other types have no literals.
+        // A comparison with null is never true. Columns of other types have no literal.
         _ => Box::new(|_| None),
     }
 }
@@ -195,6 +187,15 @@ where
 {
     let array = array.as_primitive::<T>();
     Box::new(|at| Value::from(array.value(at)).compare(value))
+}
+
+fn decimals<'a, T: ArrowPrimitiveType>(
+    array: &'a dyn Array,
+    digits: fn(T::Native) -> i256,
+    order: impl Fn(i256) -> Ordering + 'a,
+) -> Compared<'a> {
+    let array = array.as_primitive::<T>();
+    Box::new(move |at| Some(order(digits(array.value(at)))))
 }
 
 fn time<T: ArrowPrimitiveType>(array: &dyn Array, nanos: i128, instant: i128) -> Compared<'_>

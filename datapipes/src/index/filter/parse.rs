@@ -185,27 +185,29 @@ impl Parser {
     }
 
     fn or(&mut self) -> Result<Filter> {
-        let first = self.and()?;
-        if !self.word("or") {
-            return Ok(first);
-        }
-        let mut terms = vec![first, self.and()?];
-        while self.word("or") {
-            terms.push(self.and()?);
-        }
-        Ok(Filter::Or(terms))
+        self.joined("or", Parser::and, Filter::Or)
     }
 
     fn and(&mut self) -> Result<Filter> {
-        let first = self.term()?;
-        if !self.word("and") {
+        self.joined("and", Parser::term, Filter::And)
+    }
+
+    /// Parses one term, or several with a word between them.
+    fn joined(
+        &mut self,
+        word: &str,
+        term: fn(&mut Self) -> Result<Filter>,
+        join: fn(Vec<Filter>) -> Filter,
+    ) -> Result<Filter> {
+        let first = term(self)?;
+        if !self.word(word) {
             return Ok(first);
         }
-        let mut terms = vec![first, self.term()?];
-        while self.word("and") {
-            terms.push(self.term()?);
+        let mut terms = vec![first, term(self)?];
+        while self.word(word) {
+            terms.push(term(self)?);
         }
-        Ok(Filter::And(terms))
+        Ok(join(terms))
     }
 
     fn term(&mut self) -> Result<Filter> {

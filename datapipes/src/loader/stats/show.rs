@@ -137,13 +137,13 @@ impl fmt::Display for Stats {
                 for child in children {
                     let ChildStats {
                         process,
+                        machine,
                         place,
                         memory,
                         items,
-                        ..
                     } = child;
                     write!(f, "; {place}: ")?;
-                    match &child.machine {
+                    match machine {
                         Some(machine) => write!(
                             f,
                             "{} process {process}, {items} items",

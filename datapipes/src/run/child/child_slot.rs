@@ -38,7 +38,7 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
 }
 
 /// Works with a worker of another machine at a place of a supervisor, until it leaves or is lost.
-/// The work that it leaves behind goes to other workers.
+/// Its unfinished work goes to other workers.
 #[cfg(feature = "remote")]
 pub(super) async fn run_worker(shared: Rc<SlotsShared>, place: usize, arrival: Arrival) {
     let mut slot = ChildSlot::new(shared, place);
@@ -192,8 +192,9 @@ impl ChildSlot {
         kind: Option<ErrorKind>,
         how: &str,
     ) {
-        /// Number of workers of other machines that end with an item before it is to blame: they
-        /// end for other reasons, too.
+        /// Number of workers of other machines that have to end while they do an item alone before
+        /// it is to blame, since workers end for other reasons, too. The worker that ended with the
+        /// whole task comes on top: three in all.
         const WORKERS: usize = 2;
         let most = if self.plan().processes.is_remote() {
             WORKERS

@@ -16,7 +16,7 @@ pub(super) enum PutEnd {
     Remote(RemotePut),
 }
 
-/// A message whose large slices were copied already.
+/// A message that is ready to be put; its values are not needed any more.
 pub(super) enum Prepared {
     Local(Message),
     #[cfg(feature = "remote")]

@@ -67,23 +67,28 @@ fn hold_executable() {
     }
 }
 
-/// Returns this executable, from its start.
+/// Returns a path of this executable, whatever is at its own path by now. It is resolved by whoever
+/// opens it, here or in a new process, which has the descriptor until it executes the file.
+fn path() -> Option<String> {
+    let held = EXECUTABLE.get()?;
+    Some(format!("/proc/self/fd/{}", held.as_raw_fd()))
+}
+
+#[cfg(feature = "remote")]
+fn path_or_error() -> io::Result<String> {
+    path().ok_or_else(|| io::Error::other("this executable is not held open"))
+}
+
+/// Opens this executable, at its start.
 #[cfg(feature = "remote")]
 pub(super) fn executable() -> io::Result<std::fs::File> {
-    let held = EXECUTABLE
-        .get()
-        .ok_or_else(|| io::Error::other("it is not held open"))?;
-    // The copy shares its position with the original, so it is opened again.
-    std::fs::File::open(format!("/proc/self/fd/{}", held.as_raw_fd()))
+    std::fs::File::open(path_or_error()?)
 }
 
 /// Makes the command that starts this executable again, with its environment.
 #[cfg(feature = "remote")]
 pub(super) fn again() -> io::Result<Command> {
-    let held = EXECUTABLE
-        .get()
-        .ok_or_else(|| io::Error::other("it is not held open"))?;
-    Ok(Command::new(format!("/proc/self/fd/{}", held.as_raw_fd())))
+    path_or_error().map(Command::new)
 }
 
 /// Sets that this process is a child.
@@ -103,9 +108,7 @@ pub(crate) fn is_child() -> bool {
 
 /// Makes the command that starts this executable as a child.
 pub(super) fn command(processes: &Processes) -> Option<Command> {
-    let executable = EXECUTABLE.get()?;
-    // The path is resolved by the new process, which has the descriptor until it executes the file.
-    let mut command = Command::new(format!("/proc/self/fd/{}", executable.as_raw_fd()));
+    let mut command = Command::new(path()?);
     isolate::environment(processes, &mut command);
     command.env(VARIABLE, std::process::id().to_string());
     Some(command)

@@ -233,11 +233,11 @@ impl<'a> Session<'a> {
             from.end()?;
         }
         if !matches!(report, Report::Log(_)) {
+            let now = Instant::now();
             if self.ready && !self.tasks.is_empty() {
-                self.slot.shared.heard_after(self.heard.elapsed());
+                self.slot.shared.heard_after(now - self.heard);
             }
-            self.heard = Instant::now();
-            self.warned = false;
+            (self.heard, self.warned) = (now, false);
         }
         match report {
             Report::Ready if !self.ready => self.ready = true,

@@ -377,7 +377,7 @@ fn a_slow_connection_in_front_leaves_the_others_busy() {
 
 #[test]
 fn what_a_slow_connection_held_up_is_no_round() {
-    // What came through behind it is taken at once, and is of fast connections alone.
+    // Answers that a slow one held up are taken all at once, and only fast connections gave them.
     for (slow, seed) in servers() {
         let mut server = Server::new(slow, seed);
         let mut window = Concurrency::following(64, 2048, None);

@@ -492,7 +492,7 @@ fn only_what_may_match_is_read_of_a_far_file() {
     assert!(bytes < whole / 9, "{bytes} of {whole} bytes");
     println!("3 of 1000 rows: {} of {} bytes", index + bytes, data.len());
 
-    // What is read for the filter is not read again.
+    // Columns that were read for the filter are not read again.
     let both = file.columns(["row"]).unwrap();
     let (_, _, column) = read(&both, 3);
     let both = both.filter("row != 342".parse().unwrap()).unwrap();

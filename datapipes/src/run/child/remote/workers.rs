@@ -64,7 +64,7 @@ impl Workers {
                 self.shared.set_workers(-1);
                 continue;
             }
-            // Where all places are taken, more workers wait in the system's queue.
+            // If all places are taken, further workers wait in the system's queue.
             let (Some(door), Some(&place)) = (&mut self.door, self.places.first()) else {
                 break;
             };
