@@ -543,6 +543,9 @@ where
     fn apply(&self, input: Items<In>, _: &Context) -> Items<Out> {
         Items::from_stream(self(input))
     }
+    fn hints(&self) -> Hints {
+        Hints::default().weighs_by_type(true)
+    }
     /// Returns the function's name; for a closure `through`, the method that adds it to a graph.
     fn name(&self) -> String {
         function_name(std::any::type_name::<F>()).unwrap_or_else(|| "through".to_owned())

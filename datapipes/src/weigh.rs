@@ -17,7 +17,8 @@ use crate::Tensor;
 /// implementation for values without a destructor, `Vec`s and slices of numbers, text, [`Bytes`],
 /// [`Tensor`]s, batches of these, and pairs of these and a number, text or tensor. For a type of
 /// your own, implement the trait and call [`weighed`](crate::Graph::weighed) at the step that makes
-/// it; `explain` names the steps where the weight is missing.
+/// it; [`explain`](crate::DataLoader::explain) names the steps where the weight is missing: those
+/// of the library at once, others after their first item.
 ///
 /// # Examples
 /// ```
@@ -201,7 +202,7 @@ tuples!(A 0, B 1, C 2, D 3);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataLoader, Graph};
+    use crate::{Context, DataLoader, Graph, Hints, Items, Pipe};
 
     fn weight<T: Send + 'static>(graph: Graph<T>) -> usize {
         let items = graph.clone().collect().unwrap();
@@ -231,7 +232,6 @@ mod tests {
 
     #[test]
     fn explain_names_steps_whose_bytes_are_unknown() {
-        struct Mine(#[expect(dead_code, reason = "it only has to own something")] Box<u64>);
         let graph = Graph::range(0..9)
             .map(|n| Mine(Box::new(n)))
             .named("mine")
@@ -261,5 +261,95 @@ mod tests {
             .build()
             .unwrap();
         assert!(!known.explain().contains("unknown"), "{}", known.explain());
+    }
+
+    struct Mine(#[expect(dead_code, reason = "it only has to own something")] Box<u64>);
+
+    /// Returns true if the plan says that bytes are unknown: before the first epoch, and after it.
+    fn says(graph: Graph<Mine>) -> [bool; 2] {
+        let loader = DataLoader::builder(graph.named("step")).workers(2);
+        let loader = loader.build().unwrap();
+        let says = || {
+            loader
+                .explain()
+                .lines()
+                .any(|line| line.contains("bytes unknown"))
+        };
+        let before = says();
+        assert!(loader.epoch(0).blocking().all(|item| item.is_ok()));
+        [before, says()]
+    }
+
+    #[test]
+    fn explain_names_every_step_of_a_function_whose_bytes_are_unknown() {
+        let mine = |n| Mine(Box::new(n));
+        let numbers = || Graph::range(0..9);
+        assert_eq!(
+            says(numbers().map_init(|| (), move |(), n| mine(n))),
+            [true; 2]
+        );
+        assert_eq!(
+            says(numbers().scan(0, move |_, n| Some(mine(n)))),
+            [true; 2]
+        );
+        assert_eq!(says(numbers().flat_map(move |n| [mine(n)])), [true; 2]);
+        assert_eq!(
+            says(numbers().map_async(move |n| async move { crate::Ok(mine(n)) })),
+            [true; 2]
+        );
+        assert_eq!(
+            says(Graph::from_iter_with(move || (0..9).map(mine))),
+            [true; 2]
+        );
+        let collated = numbers()
+            .batch(3)
+            .collate_with(move |all| crate::Ok(mine(all[0])));
+        assert_eq!(says(collated), [true; 2]);
+        // A batch of items whose weight is unknown, all in one segment.
+        let batches = numbers().map_init(|| (), move |(), n| mine(n)).batch(3);
+        let plan = DataLoader::builder(batches)
+            .workers(2)
+            .build()
+            .unwrap()
+            .explain();
+        assert!(plan.contains("bytes unknown"), "{plan}");
+    }
+
+    /// Makes items that own something; `WEIGHS` if it tells their weight.
+    struct Own<const WEIGHS: bool>;
+
+    impl<const WEIGHS: bool> Pipe<u64> for Own<WEIGHS> {
+        type Out = Mine;
+
+        fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Mine> {
+            input.each(cx, |item| Some(Ok(item.map(|n| Mine(Box::new(n))))))
+        }
+        fn hints(&self) -> Hints {
+            Hints::shardable()
+        }
+        fn weigh(&self, _: &Mine) -> Option<usize> {
+            WEIGHS.then_some(16)
+        }
+    }
+
+    #[test]
+    fn explain_finds_that_a_pipe_of_ones_own_does_not_weigh() {
+        assert_eq!(says(Graph::range(0..9).pipe(Own::<false>)), [false, true]);
+        assert_eq!(says(Graph::range(0..9).pipe(Own::<true>)), [false; 2]);
+    }
+
+    #[test]
+    fn joined_items_weigh_what_their_parts_do() {
+        let heavy = || {
+            Graph::range(0..1)
+                .map(|n| Mine(Box::new(n)))
+                .weighed(|_| 5000)
+        };
+        let plain = || Graph::range(0..1);
+        assert!(weight(heavy().zip(plain())) >= 5000);
+        assert!(weight(plain().zip3(heavy(), heavy())) >= 10_000);
+        assert!(weight(heavy().enumerate()) >= 5000);
+        assert!(weight(Graph::concat([heavy(), heavy()])) >= 10_000);
+        assert!(weight(Graph::mux([heavy(), heavy()])) >= 10_000);
     }
 }

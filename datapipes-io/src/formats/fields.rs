@@ -1,6 +1,8 @@
 //! Decoding of the fields of samples by their extensions.
 
+use std::any::{Any, TypeId};
 use std::fmt;
+use std::mem::needs_drop;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -232,21 +234,19 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
         } else {
             format!("with {}", own.join(", "))
         };
-        Hints::shardable().arity(Arity::One).settings(own)
+        Hints::shardable()
+            .arity(Arity::One)
+            .settings(own)
+            .weighs_by_type(needs_drop::<V>() && TypeId::of::<V>() != TypeId::of::<Value>())
     }
     fn weigh(&self, sample: &Decoded<V>) -> Option<usize> {
-        let weight = |value: &V| match (value as &dyn std::any::Any).downcast_ref::<Value>() {
-            Some(value) => value.weight(),
-            None => size_of::<V>(),
+        // A value of another type may own anything.
+        let weight = |value: &V| match (value as &dyn Any).downcast_ref::<Value>() {
+            Some(value) => Some(value.weight()),
+            None => (!needs_drop::<V>()).then_some(size_of::<V>()),
         };
-        Some(
-            sample.key.len()
-                + sample
-                    .fields
-                    .iter()
-                    .map(|(_, value)| weight(value))
-                    .sum::<usize>(),
-        )
+        let fields: Option<usize> = sample.fields.iter().map(|(_, value)| weight(value)).sum();
+        Some(sample.key.len() + fields?)
     }
 }
 

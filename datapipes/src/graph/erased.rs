@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 
 use super::any_items::{AnyItems, typed};
@@ -75,6 +75,8 @@ pub(crate) trait Edge: Send + Sync {
     fn exact(&self) -> Option<usize>;
     /// Returns true if nobody set the weight of items, and their type does not tell.
     fn is_unknown(&self) -> bool;
+    /// Returns where the edge records that the weight is unknown.
+    fn unknown(&self) -> Unknown;
     /// Returns the function that weighs values: a `Weigher<T>`.
     fn weigher(&self) -> Box<dyn Any>;
     /// Replaces the origin of each item of a chunk.
@@ -96,19 +98,19 @@ pub(crate) struct EdgeOf<T> {
     /// size.
     told: bool,
     /// True if the weight is unknown.
-    unknown: bool,
+    unknown: Unknown,
 }
 
-impl<T: Send + 'static> EdgeOf<T> {
-    pub(crate) fn edge(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Self::edge_by_slice(move |values| values.iter().map(&weigh).sum(), false)
-    }
+/// True if the weight of items is unknown; known before they come, or found when one comes whose
+/// pipe and type do not tell.
+pub(super) type Unknown = Arc<AtomicBool>;
 
-    /// Makes an edge that weighs many values with one call; `unknown` if the call may not know the
-    /// weights.
-    pub(crate) fn edge_by_slice(
+impl<T: Send + 'static> EdgeOf<T> {
+    /// Makes an edge that weighs many values with one call, which may find that the weights
+    /// are unknown.
+    pub(super) fn edge_by_slice(
         weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static,
-        unknown: bool,
+        unknown: Unknown,
     ) -> Arc<dyn Edge> {
         Arc::new(EdgeOf {
             weigh: Arc::new(weigh),
@@ -123,7 +125,7 @@ impl<T: Send + 'static> EdgeOf<T> {
         Arc::new(EdgeOf {
             weigh,
             told: true,
-            unknown: false,
+            unknown: Unknown::default(),
         })
     }
 }
@@ -147,6 +149,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
             items: typed::<T>(items),
             edge: EdgeOf {
                 weigh: self.weigh.clone(),
+                unknown: self.unknown.clone(),
                 ..*self
             },
         })
@@ -252,7 +255,10 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn is_unknown(&self) -> bool {
-        self.unknown
+        self.unknown.load(Ordering::Relaxed)
+    }
+    fn unknown(&self) -> Unknown {
+        self.unknown.clone()
     }
 
     fn weigher(&self) -> Box<dyn Any> {

@@ -9,9 +9,12 @@ mod instrument;
 mod lengths;
 mod part;
 
-use std::fmt;
+use std::any::TypeId;
 use std::marker::PhantomData;
+use std::mem::needs_drop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, slice};
 
 pub(crate) use self::any_items::{AnyItems, typed};
 pub use self::check::BuildError;
@@ -24,7 +27,7 @@ pub(crate) use self::part::{Part, Recipe, likeness};
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::{self, Weigher};
 use crate::{Arity, Context, Hints, Items, Join, Pipe, Source};
-use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
+use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp, Unknown};
 
 /// A description of where items come from: a node and everything upstream, typed by its output.
 ///
@@ -56,12 +59,11 @@ impl<T: Send + 'static> Graph<T> {
     /// Starts a graph with a source; see [`Source`] for an example.
     pub fn source(source: impl Source<Out = T>) -> Self {
         let source = Arc::new(source);
-        let edge = EdgeOf::<T>::edge({
-            let source = source.clone();
-            let known = weigh::weigher::<T>();
-            move |item| source.weigh(item).unwrap_or_else(|| weighed(item, &known))
-        });
         let (name, hints) = (source.name(), source.hints());
+        let edge = {
+            let source = source.clone();
+            edge_of::<T>(&hints, None, move |item| source.weigh(item))
+        };
         let op = Op::Source(Arc::new(SourceOp(source)));
         Graph::new(name, hints, vec![], op, edge)
     }
@@ -76,26 +78,10 @@ impl<T: Send + 'static> Graph<T> {
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
         let hints = pipe.hints();
-        let above = self.weigher_of::<P::Out>();
-        let unknown = match above {
-            Some(_) => self.node.edge.is_unknown(),
-            None => {
-                let tells = !hints.weighs_by_type || weigh::weigher::<P::Out>().is_some();
-                std::mem::needs_drop::<P::Out>() && !tells
-            }
+        let edge = {
+            let (pipe, above) = (pipe.clone(), above::<P::Out>(&*self.node.edge));
+            edge_of::<P::Out>(&hints, above, move |item| pipe.weigh(item))
         };
-        let weigh = {
-            let (pipe, known) = (pipe.clone(), above.or_else(weigh::weigher::<P::Out>));
-            move |items: &[P::Out]| match (items.first().map(|item| pipe.weigh(item)), &known) {
-                (Some(None), Some(known)) => known(items),
-                (Some(None), None) => size_of_val(items),
-                _ => items
-                    .iter()
-                    .map(|item| pipe.weigh(item).unwrap_or_else(|| weighed(item, &known)))
-                    .sum(),
-            }
-        };
-        let edge = EdgeOf::<P::Out>::edge_by_slice(weigh, unknown);
         let (part, no_crossing) = match hints.is_separate_process.then(|| pipe.crossing()) {
             None => (None, None),
             Some(Some(crossing)) => match Part::of_pipe(crossing) {
@@ -164,14 +150,18 @@ impl<T: Send + 'static> Graph<T> {
         J: Join<In::Items, Out = T>,
     {
         let join = Arc::new(join);
-        let edge = EdgeOf::<T>::edge({
-            let join = join.clone();
-            let known = weigh::weigher::<T>();
-            move |item| join.weigh(item).unwrap_or_else(|| weighed(item, &known))
-        });
         let (name, hints) = (join.name(), join.hints());
+        let inputs = inputs.inputs();
+        let edge = {
+            let join = join.clone();
+            let mut edges = inputs.iter().map(|input| &*input.node.edge);
+            let above = edges
+                .find(|edge| !edge.is_unknown() && edge.item_type() == TypeId::of::<T>())
+                .and_then(above::<T>);
+            edge_of::<T>(&hints, above, move |item| join.weigh(item))
+        };
         let op = Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join)));
-        Graph::new(name, hints, inputs.inputs(), op, edge)
+        Graph::new(name, hints, inputs, op, edge)
     }
 
     /// Adds a node with several outputs, and returns a graph for each.
@@ -257,6 +247,19 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.edge = edge)
     }
 
+    /// Sets the weight of items that are made of other items: by these, where items may own
+    /// something. Others weigh the size of their type, which costs nothing.
+    pub(crate) fn weighed_by_parts(
+        self,
+        weigh: impl Fn(&T) -> usize + Send + Sync + 'static,
+    ) -> Self {
+        if needs_drop::<T>() {
+            self.weighed(weigh)
+        } else {
+            self
+        }
+    }
+
     /// Returns a function that weighs values as the edge after the last node does: the bytes that
     /// all values of a slice keep alive. For the [`weighed`](Graph::weighed) of a step whose
     /// outputs contain its inputs.
@@ -283,10 +286,7 @@ impl<T: Send + 'static> Graph<T> {
     fn edge_below<U: Send + 'static>(&self) -> Arc<dyn Edge> {
         match self.weigher_of::<U>() {
             Some(_) => self.node.edge.clone(),
-            None => {
-                let known = weigh::weigher::<U>();
-                EdgeOf::<U>::edge(move |item| weighed(item, &known))
-            }
+            None => edge_of::<U>(&Hints::default(), None, |_| None),
         }
     }
 
@@ -363,11 +363,44 @@ impl<T> fmt::Debug for Graph<T> {
     }
 }
 
-/// Returns the bytes that a value keeps alive, as far as they are known.
-fn weighed<T>(item: &T, known: &Option<Weigher<T>>) -> usize {
-    known
-        .as_ref()
-        .map_or(size_of_val(item), |known| known(std::slice::from_ref(item)))
+/// Returns the weigher of an edge above, if its items are of type `T`.
+fn above<T: 'static>(edge: &dyn Edge) -> Option<(Weigher<T>, Unknown)> {
+    erased::weigher(edge).map(|weigh| (weigh, edge.unknown()))
+}
+
+/// Makes the edge of a node that weighs its items by `weigh`; those that it does not know, as the
+/// edge `above` does, if that is of the same type, or by their type.
+fn edge_of<T: Send + 'static>(
+    hints: &Hints,
+    above: Option<(Weigher<T>, Unknown)>,
+    weigh: impl Fn(&T) -> Option<usize> + Send + Sync + 'static,
+) -> Arc<dyn Edge> {
+    let (known, unknown) = match above {
+        Some((known, unknown)) => (Some(known), unknown),
+        None => {
+            let known = weigh::weigher::<T>();
+            let unknown = hints.weighs_by_type && known.is_none() && needs_drop::<T>();
+            (known, Arc::new(AtomicBool::new(unknown)))
+        }
+    };
+    let found = unknown.clone();
+    let by_type = move |items: &[T]| match &known {
+        Some(known) => known(items),
+        None => {
+            if needs_drop::<T>() && !found.load(Ordering::Relaxed) {
+                found.store(true, Ordering::Relaxed);
+            }
+            size_of_val(items)
+        }
+    };
+    let all = move |items: &[T]| match items.first().map(&weigh) {
+        Some(None) => by_type(items),
+        _ => {
+            let one = |item| weigh(item).unwrap_or_else(|| by_type(slice::from_ref(item)));
+            items.iter().map(one).sum()
+        }
+    };
+    EdgeOf::<T>::edge_by_slice(all, unknown)
 }
 
 /// Passes its input on unchanged.

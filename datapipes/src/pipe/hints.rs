@@ -112,8 +112,8 @@ pub struct Hints {
     /// instance. The printed plan says it. 0 unless said otherwise.
     pub buffered_bytes: usize,
     /// True if `weigh` knows no more of an item than its type tells, as for a node over any type:
-    /// where the type does not tell either, the printed plan says that the weight is unknown.
-    /// Defaults to false.
+    /// where the type does not tell either, the printed plan says that the weight is unknown. Of
+    /// a node that does not say so, the plan knows after its first item. Defaults to false.
     pub weighs_by_type: bool,
     /// True if all outputs are children of the inputs (see [`Item::child`](crate::Item::child)), so
     /// that a node that groups siblings may stand in the same segment. Defaults to false.

@@ -61,7 +61,7 @@ where
         })
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().arity(Arity::One)
+        Hints::shardable().arity(Arity::One).weighs_by_type(true)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Numbers the items.
 
+use std::slice::from_ref;
+
 use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Numbers the items; see [`Graph::enumerate`].
@@ -48,6 +50,8 @@ impl<T: Send + 'static> Graph<T> {
     /// assert_eq!(graph.collect().unwrap(), [(0, "a"), (1, "b")]);
     /// ```
     pub fn enumerate(self) -> Graph<(u64, T)> {
+        let weigh = self.weigher();
         self.pipe(Enumerate::new())
+            .weighed_by_parts(move |(_, item)| size_of::<u64>() + weigh(from_ref(item)))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, hash_map};
 use std::fmt::{self, Debug};
 use std::hash::Hash;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -101,6 +102,15 @@ impl<A, B, K> Debug for HashJoin<A, B, K> {
             .field("strict", strict)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns a function that weighs pairs of the items of two graphs.
+pub(super) fn pair_weigher<A: Send + 'static, B: Send + 'static>(
+    a: &Graph<A>,
+    b: &Graph<B>,
+) -> impl Fn(&A, Option<&B>) -> usize + Send + Sync + 'static {
+    let (a, b) = (a.weigher(), b.weigher());
+    move |left, right| a(from_ref(left)) + right.map_or(size_of::<B>(), |right| b(from_ref(right)))
 }
 
 /// Keeps every item of the first input of a join by key; see [`HashJoin::left`] and
@@ -428,7 +438,9 @@ impl<A: Send + 'static> Graph<A> {
         B: Clone + Send + 'static,
         K: Hash + Eq + Debug + Send + 'static,
     {
+        let weigh = pair_weigher(&self, &other);
         Graph::join((self, other), HashJoin::new(key, other_key))
+            .weighed_by_parts(move |(a, b)| weigh(a, Some(b)))
     }
 
     /// Does the same as [`join_by_key`](Graph::join_by_key), but keeps an item without a partner,
@@ -452,7 +464,9 @@ impl<A: Send + 'static> Graph<A> {
         B: Clone + Send + 'static,
         K: Hash + Eq + Debug + Send + 'static,
     {
+        let weigh = pair_weigher(&self, &other);
         Graph::join((self, other), HashJoin::new(key, other_key).left())
+            .weighed_by_parts(move |(a, b)| weigh(a, b.as_ref()))
     }
 }
 

@@ -39,7 +39,7 @@ where
         })
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().arity(Arity::One)
+        Hints::shardable().arity(Arity::One).weighs_by_type(true)
     }
 }
 
@@ -82,7 +82,7 @@ where
         "map_init_random".to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().arity(Arity::One)
+        Hints::shardable().arity(Arity::One).weighs_by_type(true)
     }
 }
 

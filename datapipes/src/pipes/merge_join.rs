@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use super::hash_join::{Key, LeftJoin, Pair, inner, outer, paired, twice};
+use super::hash_join::{Key, LeftJoin, Pair, inner, outer, pair_weigher, paired, twice};
 use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two inputs that are sorted by key; see [`Graph::merge_join_by_key`].
@@ -293,7 +293,9 @@ impl<A: Send + 'static> Graph<A> {
         B: Clone + Send + 'static,
         K: Ord + Debug + Send + 'static,
     {
+        let weigh = pair_weigher(&self, &other);
         Graph::join((self, other), MergeJoin::new(key, other_key))
+            .weighed_by_parts(move |(a, b)| weigh(a, Some(b)))
     }
 }
 

@@ -31,6 +31,7 @@ where
     fn hints(&self) -> Hints {
         Hints::default()
             .arity(Arity::AtMostOne)
+            .weighs_by_type(true)
             .instead("`scan_resumable` does, whose state is `Wire`")
     }
 }
@@ -102,7 +103,10 @@ where
         "scan".to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::default().arity(Arity::AtMostOne).is_resumable(true)
+        Hints::default()
+            .arity(Arity::AtMostOne)
+            .is_resumable(true)
+            .weighs_by_type(true)
     }
 }
 

@@ -61,9 +61,10 @@ where
         self.len
     }
     fn hints(&self) -> Hints {
+        let hints = Hints::any_order().weighs_by_type(true);
         match self.len {
-            Some(len) => Hints::any_order().settings(format_args!("{len} items")),
-            None => Hints::any_order(),
+            Some(len) => hints.settings(format_args!("{len} items")),
+            None => hints,
         }
     }
 }
@@ -165,7 +166,7 @@ where
         self.name.to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::any_order().once(self.once)
+        Hints::any_order().once(self.once).weighs_by_type(true)
     }
 }
 
@@ -193,6 +194,7 @@ impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
     fn hints(&self) -> Hints {
         Hints::any_order()
             .settings(format_args!("{} items", self.0.len()))
+            .weighs_by_type(true)
             .by_position(true)
             .never_blocks(true)
     }

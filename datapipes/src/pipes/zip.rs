@@ -1,7 +1,10 @@
 //! Pairs the items of several inputs by position.
 
+use std::slice::from_ref;
+
 use futures::StreamExt;
 
+use super::hash_join::pair_weigher;
 use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two or three inputs; see [`Graph::zip`].
@@ -133,7 +136,8 @@ impl<A: Send + 'static> Graph<A> {
     /// assert_eq!(pairs.collect().unwrap(), [(0, "a"), (1, "b")]);
     /// ```
     pub fn zip<B: Send + 'static>(self, other: Graph<B>) -> Graph<(A, B)> {
-        Graph::join((self, other), Zip::new())
+        let weigh = pair_weigher(&self, &other);
+        Graph::join((self, other), Zip::new()).weighed_by_parts(move |(a, b)| weigh(a, Some(b)))
     }
 
     /// Joins the items with those of two other graphs, first with first; works as
@@ -150,7 +154,9 @@ impl<A: Send + 'static> Graph<A> {
         b: Graph<B>,
         c: Graph<C>,
     ) -> Graph<(A, B, C)> {
+        let (weigh, last) = (pair_weigher(&self, &b), c.weigher());
         Graph::join((self, b, c), Zip::new())
+            .weighed_by_parts(move |(a, b, c)| weigh(a, Some(b)) + last(from_ref(c)))
     }
 }
 

@@ -524,15 +524,11 @@ impl fmt::Display for Explain<'_> {
 }
 
 impl Explain<'_> {
-    /// Returns true if a node's output waits in a queue or a segment, so that its bytes are
-    /// counted.
-    fn is_counted(&self, id: usize) -> bool {
-        let ends_segment = match self.plan.places[id] {
-            Placement::Segment(number) => self.plan.segments[number].nodes.last() == Some(&id),
-            Placement::Queue(_) => true,
-            Placement::Inline => false,
-        };
-        ends_segment || (id == self.flow.root.0 && self.plan.prefetch.items > 0)
+    /// Returns true if the weight of a node's items counts: in a queue, or in a segment, which
+    /// reserves bytes for the heaviest item of its nodes.
+    fn is_weighed(&self, id: usize) -> bool {
+        !matches!(self.plan.places[id], Placement::Inline)
+            || (id == self.flow.root.0 && self.plan.prefetch.items > 0)
     }
 
     fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
@@ -588,7 +584,7 @@ impl Explain<'_> {
                 }
             }
         }
-        if self.is_counted(id) && node.node.edge.is_unknown() {
+        if self.is_weighed(id) && node.node.edge.is_unknown() {
             write!(f, "  (bytes unknown: `weighed` tells them)")?;
         }
         if let Some(batch) = self.plan.rows[id] {

@@ -118,7 +118,7 @@ impl MorselPace {
         let cost = self.cost.load(Relaxed) as f64;
         items::at_once(
             if seldom_waits { cost / TOGETHER } else { cost },
-            self.taken.load(Relaxed),
+            self.taken(),
         )
     }
 
@@ -130,6 +130,11 @@ impl MorselPace {
             known => known - known / 4 + cost / 4,
         };
         self.cost.store(learned, Relaxed);
+    }
+
+    /// Returns the number of items that the reader took.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Relaxed)
     }
 
     /// Records that the reader took items.
@@ -439,7 +444,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// Records that a morsel was removed.
-    pub(super) fn taken(&self) {
+    pub(crate) fn taken(&self) {
         self.through.fetch_sub(1, SeqCst);
     }
 

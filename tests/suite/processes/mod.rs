@@ -12,6 +12,7 @@ mod gates;
 mod killed;
 mod parents;
 mod placing;
+mod ready;
 mod resuming;
 mod rows;
 mod scribbles;

@@ -32,6 +32,8 @@ pub(crate) struct Job {
     /// Its events, if a trace is written.
     pub events: Option<MorselEvents>,
     pub fate: Arc<Fate>,
+    /// Number of items that the reader had taken when the job was made.
+    pub taken: usize,
     /// Bytes of the input and the output.
     pub credit: Credit,
     pub awaited: Arc<Awaited>,

@@ -96,6 +96,8 @@ pub(super) struct JobFacts {
     pub alone: bool,
     /// Bytes of the heaviest recent item that came out of any child; 0 before the first.
     pub heaviest: usize,
+    /// Number of items that the reader has taken so far.
+    pub taken: usize,
 }
 
 impl Order {
@@ -108,6 +110,7 @@ impl Order {
                     run,
                     alone,
                     heaviest,
+                    taken,
                 } = facts;
                 to.raw(&[1]);
                 let uneven = Uneven::number(run.uneven);
@@ -125,6 +128,7 @@ impl Order {
                     run.round,
                     alone,
                     *heaviest as u64,
+                    *taken as u64,
                 ] {
                     to.number(n);
                 }
@@ -162,7 +166,7 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 10];
+                let mut n = [0; 11];
                 for n in &mut n {
                     *n = from.number()?;
                 }
@@ -177,6 +181,7 @@ impl Order {
                     round,
                     alone,
                     heaviest,
+                    taken,
                 ] = n;
                 let uneven = Uneven::from_number(uneven)
                     .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
@@ -198,6 +203,7 @@ impl Order {
                     run,
                     alone: alone != 0,
                     heaviest: heaviest as usize,
+                    taken: taken as usize,
                 };
                 let grants = bool::decode(from)?.then(|| -> Result<Grants> {
                     let wanted = (DType::decode(from)?, usize::decode(from)?);
@@ -429,6 +435,7 @@ mod tests {
             run,
             alone: true,
             heaviest: 1 << 33,
+            taken: 1 << 34,
         };
         let grants = Grants {
             wanted: (DType::F32, 300),

@@ -485,6 +485,7 @@ impl<'a> Session<'a> {
             run: task.job.run,
             alone: task.alone.is_some(),
             heaviest: task.job.credit.heaviest(),
+            taken: task.job.taken,
         };
         task.asked = None;
         self.tasks.push_back(task);

@@ -93,6 +93,7 @@ impl Spawner for Lease {
                 .collect(),
             chunk: job.chunk,
             gauge: job.shared.gauge.clone(),
+            taken: job.shared.pace.taken(),
             fate: job.fate,
             credit: job.credit,
             awaited: job.shared.awaited.clone(),
