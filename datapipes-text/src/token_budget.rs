@@ -115,6 +115,10 @@ where
             }
         })
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        // Of an endless stream there are endlessly many; otherwise the lengths decide.
+        (input == u64::MAX).then_some(input)
+    }
     fn hints(&self) -> Hints {
         let mut settings = format!("budget {}, window {}", self.budget, self.window);
         if self.max_items < usize::MAX {

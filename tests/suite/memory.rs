@@ -447,7 +447,7 @@ fn case(
     ];
     let settings = (
         order,
-        1usize..4,
+        prop_oneof![5 => 1usize..4, 1 => Just(16)],
         prop::option::of(1usize..300),
         promise,
         prop::option::of(0usize..20),

@@ -183,8 +183,9 @@ impl fmt::Debug for Sample {
 ///   lower case, keys are not. A file without a dot is left out, and so is a file whose name begins
 ///   with a dot unless it is in a folder, which then is its key.
 /// - Names that begin with a part such as `__meta__` are left out.
-/// - Only neighbors belong together: a key that comes again later is another sample. A sample never
-///   spans two archives.
+/// - Only neighbors belong together: shuffle and shard after this step, or archives before they are
+///   taken apart; a loader does not build otherwise. A key that comes again later is another sample.
+///   A sample never spans two archives.
 /// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample
 ///   keeps the first file.
 /// - A sample with a field `__bad__` that is not empty is left out.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datapipes::{Checkpoint, DataLoader, Error, ErrorKind, Graph, OnError, Order, Result};
+use datapipes::{Checkpoint, DataLoader, Error, ErrorKind, Graph, OnError, Order, Result, Uneven};
 use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
 use datapipes_io::{File, FileRef, Sample, list_files, prelude::*};
 use futures::stream::BoxStream;
@@ -390,6 +390,47 @@ fn samples_of_plain_files_never_come_in_halves() {
         );
         assert!(found.iter().all(|(_, fields)| fields.len() == 2));
     }
+}
+
+/// Files of one sample that a shuffle or a sharding filter put apart would come as halves.
+#[test]
+fn samples_of_plain_files_that_are_put_apart_do_not_build() {
+    let store = Memory::from_iter([("d/0.jpg", "a"), ("d/0.cls", "b")]);
+    let files = || store.clone().list("d", "**/*");
+    let build = |graph: Graph<Sample>| {
+        let builder = DataLoader::builder(graph).rank(0, 2).uneven(Uneven::Allow);
+        builder.build().map(drop).map_err(|error| error.to_string())
+    };
+    let apart = |graph, by: &str| {
+        let said = build(graph).unwrap_err();
+        let expected =
+            format!("samples: groups items that follow each other, and `{by}` puts them apart");
+        assert!(said.contains(&expected), "{said}");
+    };
+    apart(
+        files().sharding_filter().load_files().samples(),
+        "sharding_filter",
+    );
+    apart(
+        files().shuffle(9).sharding_filter().load_files().samples(),
+        "sharding_filter",
+    );
+    apart(
+        files().load_files().shuffle(9).samples().sharding_filter(),
+        "shuffle",
+    );
+    assert_eq!(
+        build(files().load_files().samples().shuffle(9).sharding_filter()),
+        Ok(())
+    );
+    // The members of an archive are neighbors again.
+    let archives = files()
+        .shuffle(9)
+        .sharding_filter()
+        .load_files()
+        .untar()
+        .samples();
+    assert_eq!(build(archives), Ok(()));
 }
 
 /// A missing archive in a list counts as no sample, and no sample of the other archives is lost.

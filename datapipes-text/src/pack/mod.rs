@@ -287,6 +287,10 @@ impl<T: Document> Pipe<T> for Pack {
             }
         })
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        // Of an endless stream there are endlessly many; otherwise the lengths decide.
+        (input == u64::MAX).then_some(input)
+    }
     fn hints(&self) -> Hints {
         // A document has a token at least.
         let documents = self.layout.length.min(self.layout.most_documents);

@@ -7,7 +7,7 @@ use datapipes::{DataLoader, Graph, OnError, Order, Result};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{PackGraphExt, Tokens};
+use crate::{PackGraphExt, TokenBudget, Tokens};
 
 /// Documents of these lengths, whose tokens are all different: number × 1000 + place.
 fn documents(lengths: &[usize]) -> Vec<Vec<u32>> {
@@ -40,6 +40,26 @@ fn ways(length: usize) -> Vec<Pack> {
         ways.push(Pack::first_fit(length, 3).align(2));
     }
     ways
+}
+
+#[test]
+fn a_cycle_with_max_steps_has_that_length() {
+    let documents = || Graph::from_vec(documents(&[3, 5, 2])).cycle();
+    let rows = documents().pack(Pack::concat(4)).batch(2);
+    let budget = documents()
+        .pipe(TokenBudget::new(8, Vec::len))
+        .map(|batch| batch.len());
+    let steps = |builder: datapipes::loader::Builder<_>| {
+        let loader = builder.max_steps(7).build().unwrap();
+        (loader.len_hint(), loader.epoch(0).blocking().count())
+    };
+    assert_eq!(
+        steps(DataLoader::builder(rows.map(|rows| rows.len()))),
+        (Some(7), 7)
+    );
+    assert_eq!(steps(DataLoader::builder(budget)), (Some(7), 7));
+    let once = Graph::from_vec(vec![vec![1u32; 3]]).pack(Pack::concat(4));
+    assert_eq!(DataLoader::builder(once).build().unwrap().len_hint(), None);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::lengths::uncounted;
 use super::{ENDLESS, Flow, FlowNode, Op, lengths};
 use crate::settings::Settings;
-use crate::{Rank, Role, Uneven};
+use crate::{Arity, Rank, Role, Uneven};
 
 /// All problems of a graph and its settings, one line each.
 #[derive(Clone, PartialEq, Eq)]
@@ -80,6 +80,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         problems.extend(checked.looks_up_in_all(node));
         problems.extend(checked.shuffles_all(node));
         problems.extend(checked.shards_once(node));
+        problems.extend(checked.keeps_neighbors(node));
         problems.extend(checked.can_pad(node));
         problems.extend(checked.has_an_item_for_each_rank(node));
         problems.extend(checked.divides_among_ranks(node));
@@ -296,6 +297,33 @@ impl Checked<'_> {
     fn shards_once(&self, node: &FlowNode) -> Option<String> {
         let again = shards(node) && Path::to(node, &self.paths).shards.1 > 0;
         again.then(|| format!("{}: shards a second time, so data would be lost", node.name))
+    }
+
+    /// A node that groups siblings gets them as neighbors: no shuffle and no sharding filter after
+    /// the node that made them puts them apart.
+    fn keeps_neighbors(&self, node: &FlowNode) -> Option<String> {
+        if !node.hints().is_shardable_by_parent {
+            return None;
+        }
+        let mut above = node;
+        while let [(id, _)] = above.inputs[..] {
+            above = &self.flow.nodes[id];
+            let hints = above.hints();
+            match hints.role {
+                Role::Shuffle | Role::ShuffleWithinRank => {}
+                Role::Shard { .. } if self.world > 1 => {}
+                Role::Shard { .. } | Role::Prefetch(_) => continue,
+                _ if matches!(hints.arity, Arity::One | Arity::AtMostOne) => continue,
+                // Its outputs are neighbors again.
+                _ => return None,
+            }
+            return Some(format!(
+                "{}: groups items that follow each other, and `{}` puts them apart; put that after this node, or before \
+                 the node that makes the items of a group (as `untar` makes the files of a sample)",
+                node.name, above.name
+            ));
+        }
+        None
     }
 
     /// A sharding filter can pad if it has to.

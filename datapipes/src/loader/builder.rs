@@ -142,8 +142,9 @@ impl<T: Send + 'static> Builder<T> {
     /// Each edge has an equal share. Bytes are reserved before an item is made, according to the
     /// weight of earlier items, so that the number of items in flight follows their size. If the
     /// consumer waits for an item, that item passes whatever its size. The total is therefore at
-    /// most the limit plus one item, but for what is listed below: with a limit of one or two items,
-    /// up to four were seen above it.
+    /// most the limit plus one item. The size of an item is known only once it is made, so the
+    /// first large ones may exceed the limit by one item for each worker, as listed below; a limit
+    /// of one or two items in [processes](Graph::in_processes) was exceeded by up to four.
     ///
     /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
     /// they were when it began. If the suspended request holds a resource that the first request
@@ -156,11 +157,12 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// The limit does not cover:
     ///
-    /// - items that several threads or processes make at the same moment, if they are more than a
-    ///   thousand times as large as all earlier items;
-    /// - the first large items that several threads or processes make at the same moment. An item
-    ///   is large if it exceeds an edge's share divided by twice the number of threads; in a
-    ///   [part](Graph::in_processes), by five times the number of processes;
+    /// - the first large items that several workers make at the same moment, one of each: 8 workers
+    ///   that begin with items of 100 MB make 800 MB, whatever the limit. An item is large if it
+    ///   exceeds an edge's share divided by twice the number of threads (in a part, by five times
+    ///   the number of processes). Once one such item is known, as many are made at a time as fit;
+    /// - items that several workers make at the same moment, if they are more than a thousand times
+    ///   as large as all earlier items;
     /// - the working memory of a step besides its items;
     /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
     /// - up to 32 MiB of shared memory that each process of a part uses again;
@@ -174,15 +176,16 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Refuses files that inflate to more than `bytes`, wherever the graph inflates them: a
-    /// compressed file, or the content of an archive or table that is compressed as a whole. By
-    /// default each step or format has a limit of its own. A file that is inflated as a whole, as
-    /// by `decompress()`, is an item in memory; on a machine with little memory, set the size that
-    /// an item may have.
+    /// Refuses what inflates to more than `bytes`: a compressed file, a member of a zip archive, an
+    /// array of an `.npz` archive (all of them, where they are one item), a row group of a Parquet
+    /// file, a record batch of an Arrow file. By default each step or format has a limit of its
+    /// own, which also holds. Data sets by index and Arrow streams have only theirs
+    /// (`max_expansion`, `max_shard`, `max_batch`). What is inflated is an item in memory; on a
+    /// machine with little memory, set the size that an item may have.
     ///
     /// # Errors
-    /// A larger file is an error of kind [`Limit`](crate::ErrorKind::Limit) in place of the item,
-    /// found once the file inflated to that size.
+    /// What is larger is an error of kind [`Limit`](crate::ErrorKind::Limit) in place of the item,
+    /// found once it inflated to that size, or at once where its size is stated.
     pub fn max_inflated(mut self, bytes: u64) -> Self {
         self.settings.max_inflated = Some(bytes);
         self

@@ -131,7 +131,7 @@ impl ArrowIpc {
     /// Returns the batches of a file with an index.
     fn batches(&self, file: File, cx: &Context) -> Result<(Entries<RecordBatch>, u64)> {
         let data = content(file.data, self.expansion, cx)?;
-        let most = self.expansion.most(data.len() as u64);
+        let most = self.expansion.allowed(cx).most(data.len() as u64);
         let columns = self.columns.as_deref();
         let entries: Entries<RecordBatch> = match () {
             () if data.starts_with(MAGIC) => Box::new(read_file(data, columns, most)?),

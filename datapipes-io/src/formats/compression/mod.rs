@@ -241,6 +241,15 @@ impl Expansion {
         self.bytes.min(self.ratio.saturating_mul(own).max(FREE))
     }
 
+    /// Returns the limits of what the graph inflates in one piece: at most what the loader allows.
+    #[allow(dead_code, reason = "each of several features uses it")]
+    pub(in crate::formats) fn allowed(self, cx: &Context) -> Expansion {
+        Expansion {
+            bytes: self.bytes.min(cx.max_inflated().unwrap_or(u64::MAX)),
+            ..self
+        }
+    }
+
     /// Describes that a file of this size exceeds the limit.
     fn exceeded(self, own: u64) -> String {
         let (most, Expansion { bytes, ratio, .. }) = (self.most(own), self);
@@ -264,4 +273,4 @@ pub(in crate::formats) fn content(
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::formats) mod tests;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use datapipes::{Context, ErrorKind, Graph, Result};
+use datapipes::{Context, DataLoader, ErrorKind, Graph, Result};
 
 use super::*;
 use crate::File;
@@ -83,6 +83,21 @@ fn streamed(codec: Codec, data: &[u8], expansion: Expansion) -> (Vec<u8>, Option
 
 fn without_checks(name: &str) -> bool {
     name == "text-frames.zst"
+}
+
+/// Returns the first error of a graph whose loader lets files inflate to `most` bytes; empty if there
+/// is none.
+pub(in crate::formats) fn refused<T: Send + 'static>(graph: Graph<T>, most: u64) -> String {
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .max_inflated(most)
+        .build()
+        .unwrap();
+    loader
+        .epoch(0)
+        .blocking()
+        .find_map(Result::err)
+        .map_or(String::new(), |error| error.to_string())
 }
 
 #[test]

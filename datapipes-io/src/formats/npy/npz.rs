@@ -95,7 +95,7 @@ impl Format for Npz {
     type Item = Array;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Array>> {
-        let (arrays, cx) = (arrays(file, self.options)?, cx.clone());
+        let (arrays, cx) = (arrays(file, self.options, cx)?, cx.clone());
         Ok(Box::new(arrays.map(move |(name, member)| {
             match member.and_then(|member| member.read(&|| cx.is_cancelled())) {
                 Ok(array) => Entry::Item(Some(name), array),
@@ -122,8 +122,13 @@ impl Format for NpzMap {
     type Item = Arrays;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Arrays>> {
+        // All arrays are one item.
+        let options = Options {
+            expansion: self.options.expansion.allowed(cx),
+            ..self.options
+        };
         let mut all = Vec::new();
-        for (name, member) in arrays(file, self.options)? {
+        for (name, member) in arrays(file, options, cx)? {
             let array = member.and_then(|member| member.read(&|| cx.is_cancelled()));
             let array = array.map_err(|error| error.within(format!("array {name:?}")))?;
             all.push((name, array));
@@ -168,8 +173,8 @@ pub struct NpzMembers {
 impl Format for NpzMembers {
     type Item = NpzMember;
 
-    fn open(&self, file: File, _: &Context) -> Result<Entries<NpzMember>> {
-        Ok(Box::new(arrays(file, self.options)?.map(
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<NpzMember>> {
+        Ok(Box::new(arrays(file, self.options, cx)?.map(
             |(name, member)| match member {
                 Ok(member) => Entry::Item(Some(name), member),
                 Err(error) => Entry::Bad(Some(name), error),
@@ -283,8 +288,9 @@ impl IntoIterator for Arrays {
 fn arrays(
     file: File,
     options: Options,
-) -> Result<impl Iterator<Item = (Arc<str>, Result<NpzMember>)> + Send> {
-    let members = Members::open(file.data, options)?;
+    cx: &Context,
+) -> Result<impl Iterator<Item = (Arc<str>, Result<NpzMember>)> + Send + use<>> {
+    let members = Members::open(file.data, options, cx)?;
     Ok(
         members.map(|(full, member)| match full.strip_suffix(".npy") {
             Some(name) => {

@@ -180,8 +180,12 @@ fn survives_what_may_be_in_a_file() {
 mod archives {
     use std::io::Cursor;
 
+    use datapipes::Graph;
+
     use super::*;
+    use crate::FileGraphExt;
     use crate::formats::Unzip;
+    use crate::formats::compression::tests::refused;
 
     const FILES: &[u8] = include_bytes!("../../../tests/data/numpy-files.zip");
     const TABLE: &str = include_str!("../../../tests/data/numpy-files.tsv");
@@ -191,6 +195,26 @@ mod archives {
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn row_98_what_an_item_inflates_to_is_limited_for_the_loader() {
+        let zeros = Array::from_tensor(&Tensor::zeros(DType::U8, [3 << 20]).unwrap()).unwrap();
+        let mut npz = NpzWriter::new(Cursor::new(Vec::new())).deflated();
+        npz.add("a", &zeros).unwrap();
+        npz.add("b", &zeros).unwrap();
+        let file = File::new("a.npz", npz.finish().unwrap().into_inner());
+        let files = || Graph::from_vec(vec![file.clone()]);
+        let allows = |most| {
+            let arrays = refused(files().read_as(Npz::new()), most).is_empty();
+            let members = refused(files().read_as(Npz::new().members()), most).is_empty();
+            // All arrays are one item.
+            let map = refused(files().read_as(Npz::new().map()), most).is_empty();
+            [arrays, members, map]
+        };
+        assert_eq!(allows(2 << 20), [false, false, false]);
+        assert_eq!(allows(4 << 20), [true, true, false]);
+        assert_eq!(allows(8 << 20), [true, true, true]);
     }
 
     #[test]

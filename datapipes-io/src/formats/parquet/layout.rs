@@ -659,8 +659,9 @@ fn within_limits(compressed: u64, bytes: u64, cells: u64, expansion: Expansion) 
     let most_cells = most.max(FREE_CELLS.min(expansion.bytes));
     for (stated, what, most) in [(bytes, "of pages", most), (cells, "of values", most_cells)] {
         if stated > most {
-            let what =
-                format!("{stated} bytes {what} out of {compressed}, at most {most} are allowed");
+            let what = format!(
+                "{stated} bytes {what} out of {compressed}, at most {most} are allowed (`max_expansion`, `max_inflated`)"
+            );
             return Err(Error::new(ErrorKind::Limit, what));
         }
     }

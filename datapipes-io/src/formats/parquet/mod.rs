@@ -188,13 +188,16 @@ impl Parquet {
                 layout = layout.with_index(&data).unwrap_or(layout);
             }
         }
-        let most = self.expansion.most(size);
+        let most = self.expansion.allowed(cx).most(size);
         Ok((
             Batches {
                 data,
                 layout,
                 filter,
-                settings: self.clone(),
+                settings: Parquet {
+                    expansion: self.expansion.allowed(cx),
+                    ..self.clone()
+                },
                 cx: cx.clone(),
                 group: 0,
                 first: 0,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int64Array, StringArray};
 use bytes::Bytes;
-use datapipes::{ErrorKind, Indexed, MapPipe, Result};
+use datapipes::{ErrorKind, Graph, Indexed, MapPipe, Result};
 use futures::stream::BoxStream;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
@@ -13,7 +13,9 @@ use parquet::file::properties::WriterProperties;
 
 use super::pages::Pages;
 use super::*;
+use crate::FileGraphExt;
 use crate::formats::arrow::column_tensor;
+use crate::formats::compression::tests::refused;
 use crate::stores::{Get, Memory, Meta, Object, Store};
 use crate::testing::{check_format, places, read_all};
 
@@ -269,7 +271,14 @@ fn row_98_pages_and_values_beyond_the_limits_are_refused_before_there_is_room_fo
         error.kind() == ErrorKind::Limit && error.to_string().contains("240"),
         "{error}"
     );
-    let allowed = read_all(Parquet::new().max_expansion(8 << 30, 1 << 20), data);
+    let unlimited = || Parquet::new().max_expansion(8 << 30, 1 << 20);
+    // The loader may allow less than the format.
+    let file = File::new("a.parquet", data.clone());
+    let read = || Graph::from_vec(vec![file.clone()]).read_as(unlimited());
+    let error = refused(read(), 1 << 20);
+    assert!(error.contains("at most 1048576 are allowed"), "{error}");
+    assert_eq!(refused(read(), 4 << 20), "");
+    let allowed = read_all(unlimited(), data);
     assert_eq!(
         allowed
             .into_iter()

@@ -8,6 +8,7 @@ use datapipes::{DataLoader, ErrorKind, Graph, Item, Items, OnError, Origin, Resu
 use futures::StreamExt;
 use proptest::prelude::*;
 
+use crate::formats::compression::tests::refused;
 use crate::formats::{
     ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, Format, JsonLines, Lines, MsgPack,
 };
@@ -680,20 +681,6 @@ fn split_records_keeps_the_contract_of_pipes() {
             self.0.hints()
         }
     }
-}
-
-/// Returns the message of the decompression limit for each way to read a file.
-fn refused(graph: Graph<File>, most: u64) -> String {
-    let loader = DataLoader::builder(graph)
-        .workers(2)
-        .max_inflated(most)
-        .build()
-        .unwrap();
-    loader
-        .epoch(0)
-        .blocking()
-        .find_map(Result::err)
-        .map_or(String::new(), |error| error.to_string())
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Format for Unzip {
     type Item = File;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<File>> {
-        let (members, cx) = (Members::open(file.data, self.options)?, cx.clone());
+        let (members, cx) = (Members::open(file.data, self.options, cx)?, cx.clone());
         Ok(Box::new(members.map(move |(name, member)| {
             let file = member.and_then(|member| {
                 let data = member.content(&|| cx.is_cancelled())?;
@@ -125,6 +125,8 @@ pub(super) struct Members {
     archive: Bytes,
     records: std::vec::IntoIter<Record>,
     options: Options,
+    /// Maximum decompressed size of a member that the loader allows.
+    allowed: u64,
     /// Total decompressed size of the members so far.
     inflated: u64,
     /// Number of the first member of each name.
@@ -133,13 +135,14 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn open(archive: Bytes, options: Options) -> Result<Members> {
+    pub(super) fn open(archive: Bytes, options: Options, cx: &Context) -> Result<Members> {
         let records = directory::read(&archive)?;
         let seen = HashMap::with_capacity(records.len());
         Ok(Members {
             archive,
             records: records.into_iter(),
             options,
+            allowed: cx.max_inflated().unwrap_or(u64::MAX),
             inflated: 0,
             seen,
             number: 0,
@@ -171,6 +174,13 @@ impl Members {
 
     /// Adds the stated size, which decompression never exceeds, and compares it with the limits.
     fn count(&mut self, record: &Record) -> Result<()> {
+        if record.size > self.allowed {
+            let what = format!(
+                "{} bytes inflate to {}, the loader allows {} (`max_inflated`)",
+                record.packed, record.size, self.allowed
+            );
+            return Err(Error::new(ErrorKind::Limit, what));
+        }
         let Expansion { bytes, ratio, .. } = self.options.expansion;
         let all = self.inflated.saturating_add(record.size);
         if all > bytes || record.size > self.options.expansion.most(record.packed) {

@@ -2,10 +2,12 @@
 
 use std::io::{Cursor, Write};
 
-use datapipes::ErrorKind;
+use datapipes::{ErrorKind, Graph};
 use flate2::Crc;
 
 use super::*;
+use crate::FileGraphExt;
+use crate::formats::compression::tests::refused;
 use crate::testing::{check_format, read_all};
 
 macro_rules! data {
@@ -532,6 +534,20 @@ fn row_98_bombs() {
     assert_eq!(read(6 << 20, 1100), [Ok(()), Ok(())]);
     assert_eq!(read(5 << 20, 1100), [Ok(()), Err(ErrorKind::Limit)]);
     assert_eq!(read(6 << 20, 500), [Err(ErrorKind::Limit); 2]);
+}
+
+#[test]
+fn row_98_what_a_member_inflates_to_is_limited_for_the_loader() {
+    let zeros = vec![0; 3 << 20];
+    let archive = pack(&[deflated("a", &zeros), deflated("b", &zeros)]);
+    let files = || Graph::from_vec(vec![File::new("a.zip", archive.clone())]);
+    // Members are items of their own: their sum has only the limits of the format.
+    assert_eq!(refused(files().read_as(Unzip::new()), 3 << 20), "");
+    let error = refused(files().read_as(Unzip::new()), 2 << 20);
+    assert!(
+        error.ends_with("the loader allows 2097152 (`max_inflated`)"),
+        "{error}"
+    );
 }
 
 #[test]
