@@ -55,7 +55,7 @@ impl DurationRecorder {
 
     fn counts(&self) -> &[AtomicU64] {
         self.counts
-            .get_or_init(|| (0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+            .get_or_init(|| bytemuck::zeroed_slice_box(BUCKETS))
     }
 
     fn add(&self, bucket: usize, times: u64) {

@@ -54,6 +54,7 @@ impl Context {
 /// and in the original sequence. A snapshot therefore need not contain the item, and an error that
 /// came between two held items is not given again. Dropping the place means that the item is held
 /// no longer.
+#[must_use = "dropping it says that the item is held no longer, so a resumed epoch would not have it again"]
 pub struct Place(Option<(Taker, u64)>);
 
 /// The records of the items taken of an input.
