@@ -17,7 +17,7 @@ use candle_nn::{
 };
 use datapipes::{DataLoader, Graph, Rng};
 use datapipes_candle::{CandleLoader, to_candle};
-use datapipes_image::{Filter, Image, ImageRows, prelude::*, resize};
+use datapipes_image::{Image, ImageRows, ResizeFilter, prelude::*, resize};
 use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
 use support::bar;
 
@@ -176,7 +176,7 @@ fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
             &Image::new(40, 30, 3, coarse)?,
             500,
             375,
-            Filter::CatmullRom,
+            ResizeFilter::CatmullRom,
         )?;
         image
             .data_mut()

@@ -60,7 +60,8 @@ fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
         let (width, height) = (500 * scale, 375 * scale);
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
         let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image = resize(&coarse, width, height, Filter::CatmullRom).expect("a fine size");
+        let mut image =
+            resize(&coarse, width, height, ResizeFilter::CatmullRom).expect("a fine size");
         image
             .data_mut()
             .iter_mut()

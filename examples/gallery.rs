@@ -33,8 +33,8 @@ macro_rules! steps {
 fn steps(photo: &Graph<Image>) -> Vec<Step> {
     let (width, height) = SIZE;
     steps! { photo:
-        "resize(80, 60, Filter::Bilinear)" => [.resize(80, 60, Filter::Bilinear)],
-        "resize_shorter(60, Filter::Lanczos3)" => [.resize_shorter(60, Filter::Lanczos3)],
+        "resize(80, 60, ResizeFilter::Bilinear)" => [.resize(80, 60, ResizeFilter::Bilinear)],
+        "resize_shorter(60, ResizeFilter::Lanczos3)" => [.resize_shorter(60, ResizeFilter::Lanczos3)],
         "center_crop(100, 100)" => [.center_crop(100, 100)],
         "crop(Rect { .. })" => [.crop(Rect { x: 60, y: 10, width: 80, height: 80 })],
         "random_crop(RandomCrop::new(100, 100))" => [.random_crop(RandomCrop::new(100, 100))],

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use datapipes::{BoxError, Collate, DataLoader, Graph, Result, Rng, Tensor};
 use datapipes_image::{
-    Boxes, Filter, Geometry, Image, Mask, Normalize, RandomFlip, RandomResizedCrop, RandomRotation,
-    Rect, Spatial, decode, to_tensor,
+    Boxes, Geometry, Image, Mask, Normalize, RandomFlip, RandomResizedCrop, RandomRotation, Rect,
+    ResizeFilter, Spatial, decode, to_tensor,
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
@@ -63,7 +63,10 @@ impl Scene {
         let geometry = Geometry::of(&self.image)
             .draw(&RandomResizedCrop::new(size, size).scale(0.3, 1.0), rng)?
             .draw(&RandomFlip::horizontal(0.5), rng)?
-            .draw(&RandomRotation::new(15.0).filter(Filter::Bilinear), rng)?;
+            .draw(
+                &RandomRotation::new(15.0).filter(ResizeFilter::Bilinear),
+                rng,
+            )?;
         geometry.apply(self)
     }
 

@@ -11,7 +11,7 @@ pub fn pictures(count: usize) -> Vec<Bytes> {
     let mut picture = || {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
         let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image = resize(&coarse, 500, 375, Filter::CatmullRom).expect("a fine size");
+        let mut image = resize(&coarse, 500, 375, ResizeFilter::CatmullRom).expect("a fine size");
         image
             .data_mut()
             .iter_mut()

@@ -11,7 +11,7 @@ use datapipes::{Error, ErrorKind, Result};
 use super::pad::Fill;
 use super::raster::Raster;
 use crate::image::{MAX_PIXELS, check_edges};
-use crate::{Filter, Image};
+use crate::{Image, ResizeFilter};
 
 /// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels are at multiples of half a
 /// pixel.
@@ -30,7 +30,7 @@ pub struct Warp {
     forward: [f64; 6],
     /// Inverse map, in units of 2⁻³².
     back: [i64; 6],
-    filter: Filter,
+    filter: ResizeFilter,
     fill: Fill,
 }
 
@@ -44,11 +44,11 @@ impl Warp {
         from: (u32, u32),
         to: (u32, u32),
         [forward, back]: [Matrix; 2],
-        filter: Filter,
+        filter: ResizeFilter,
         fill: Fill,
     ) -> Result<Warp> {
         check_edges("a turn of an image", from.0, from.1)?;
-        if !matches!(filter, Filter::Nearest | Filter::Bilinear) {
+        if !matches!(filter, ResizeFilter::Nearest | ResizeFilter::Bilinear) {
             let message =
                 format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
             return Err(Error::new(ErrorKind::Config, message));
@@ -238,7 +238,7 @@ impl<P: Copy> Raster<'_, P> {
 }
 
 fn warped<P: Blend>(source: Raster<'_, P>, warp: &Warp, fill: P) -> Vec<P> {
-    if warp.filter == Filter::Nearest {
+    if warp.filter == ResizeFilter::Nearest {
         return source.warp(warp, fill);
     }
     warp.collect(|places, out| {

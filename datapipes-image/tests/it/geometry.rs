@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use datapipes::{ErrorKind, Result, Rng};
 use datapipes_image::{
-    Affine, Boxes, Draw, Filter, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding,
-    RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, Rotation,
-    Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
+    Affine, Boxes, Draw, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding,
+    RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
+    Rotation, Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
 };
 
 use crate::{difference, file, picture};
@@ -77,10 +77,15 @@ fn geometries() -> Vec<(&'static str, Geometry)> {
         ("pad", start().pad(padding()).unwrap()),
         ("crop", start().crop(PART).unwrap()),
         ("center_crop", start().center_crop(20, 15).unwrap()),
-        ("resize", start().resize(41, 9, Filter::Bilinear).unwrap()),
+        (
+            "resize",
+            start().resize(41, 9, ResizeFilter::Bilinear).unwrap(),
+        ),
         (
             "resized_crop",
-            start().resized_crop(PART, 13, 8, Filter::Bilinear).unwrap(),
+            start()
+                .resized_crop(PART, 13, 8, ResizeFilter::Bilinear)
+                .unwrap(),
         ),
         ("hflip", start().hflip()),
         ("vflip", start().vflip()),
@@ -158,25 +163,31 @@ fn turned_pictures_are_torchvisions() {
     ] {
         let turned = |filter, fill| rotate(&source, rotation.filter(filter).fill(fill)).unwrap();
         assert_eq!(
-            off(&format!("{name}.nearest"), &turned(Filter::Nearest, COLOUR)),
+            off(
+                &format!("{name}.nearest"),
+                &turned(ResizeFilter::Nearest, COLOUR)
+            ),
             0,
             "{name}"
         );
         assert!(
             off(
                 &format!("{name}.bilinear"),
-                &turned(Filter::Bilinear, [0; 3])
+                &turned(ResizeFilter::Bilinear, [0; 3])
             ) <= 1,
             "{name}"
         );
         assert!(
-            off(&format!("{name}.filled"), &turned(Filter::Bilinear, COLOUR)) <= 1,
+            off(
+                &format!("{name}.filled"),
+                &turned(ResizeFilter::Bilinear, COLOUR)
+            ) <= 1,
             "{name}"
         );
     }
     for degrees in [90.0, 180.0, 270.0, -90.0, 450.0] {
         let name = format!("rotate_{}_expand.nearest", f64::rem_euclid(degrees, 360.0));
-        for filter in [Filter::Nearest, Filter::Bilinear] {
+        for filter in [ResizeFilter::Nearest, ResizeFilter::Bilinear] {
             let turned = rotate(&source, Rotation::new(degrees).filter(filter).expand()).unwrap();
             assert_eq!(off(&name, &turned), 0, "{degrees}");
         }
@@ -189,19 +200,25 @@ fn sheared_pictures_are_torchvisions() {
     for (name, settings) in affines() {
         let moved = |filter, fill| affine(&source, settings.filter(filter).fill(fill)).unwrap();
         assert_eq!(
-            off(&format!("{name}.nearest"), &moved(Filter::Nearest, COLOUR)),
+            off(
+                &format!("{name}.nearest"),
+                &moved(ResizeFilter::Nearest, COLOUR)
+            ),
             0,
             "{name}"
         );
         assert!(
             off(
                 &format!("{name}.bilinear"),
-                &moved(Filter::Bilinear, [0; 3])
+                &moved(ResizeFilter::Bilinear, [0; 3])
             ) <= 1,
             "{name}"
         );
         assert!(
-            off(&format!("{name}.filled"), &moved(Filter::Bilinear, COLOUR)) <= 1,
+            off(
+                &format!("{name}.filled"),
+                &moved(ResizeFilter::Bilinear, COLOUR)
+            ) <= 1,
             "{name}"
         );
     }
@@ -328,7 +345,7 @@ fn a_square_turns_exactly_with_both_filters() {
         },
     )
     .unwrap();
-    for filter in [Filter::Nearest, Filter::Bilinear] {
+    for filter in [ResizeFilter::Nearest, ResizeFilter::Bilinear] {
         let turned = |degrees| rotate(&source, Rotation::new(degrees).filter(filter)).unwrap();
         assert_eq!(turned(0.0), source);
         assert_eq!(turned(360.0), source);
@@ -418,13 +435,13 @@ fn a_scaled_mask_lies_under_its_picture() {
     let image = Image::new(64, 48, 1, values(0, 255)).unwrap();
     for (width, height) in [(16, 12), (23, 31), (200, 150)] {
         let geometry = Geometry::of(&image)
-            .resize(width, height, Filter::Bilinear)
+            .resize(width, height, ResizeFilter::Bilinear)
             .unwrap();
         let mask = Mask::new(64, 48, values(0, 1)).unwrap();
         let (scaled, mask) = geometry.apply((image.clone(), mask)).unwrap();
         assert_eq!(
             scaled,
-            resize(&image, width, height, Filter::Bilinear).unwrap()
+            resize(&image, width, height, ResizeFilter::Bilinear).unwrap()
         );
         let pairs = scaled.data().iter().zip(mask.values());
         let wrong = pairs
@@ -520,7 +537,7 @@ fn without_pixels_there_is_no_geometry() {
                     height: 1,
                 })
                 .map(drop),
-            new().resize(4, 4, Filter::Bilinear).map(drop),
+            new().resize(4, 4, ResizeFilter::Bilinear).map(drop),
             new().hflip().rotate(Rotation::new(30.0).expand()).map(drop),
             new().affine(Affine::new()).map(drop),
             new().then(new()).map(drop),

@@ -47,7 +47,7 @@ fn turns_are_pinned() {
     let (mut one, mut other) = (rng(2), rng(2));
     let rotated = RandomRotation::between(-30.0, 60.0)
         .expand()
-        .filter(Filter::Bilinear);
+        .filter(ResizeFilter::Bilinear);
     let mut sums = Vec::new();
     for _ in 0..3 {
         let (image, again) = (gray(31, 23), gray(31, 23));
@@ -219,7 +219,7 @@ fn settings_without_sense_are_found_before_anything_runs() {
         (images().random_rotation((5.0, -5.0)), "5 to -5"),
         (images().random_rotation(f64::NAN), "NaN"),
         (
-            images().random_rotation(RandomRotation::new(5.0).filter(Filter::Lanczos3)),
+            images().random_rotation(RandomRotation::new(5.0).filter(ResizeFilter::Lanczos3)),
             "Lanczos3",
         ),
         (

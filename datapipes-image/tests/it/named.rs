@@ -109,12 +109,12 @@ fn is_wide(image: &Image) -> bool {
 fn row_115_pictures_that_do_not_fit_together_are_both_named() {
     let size: fn(Image) -> Result<Tensor> = |image| to_tensor_u8(&image);
     let channels = |image: Image| {
-        let scaled = resize(&image, 9, 9, Filter::Bilinear)?;
+        let scaled = resize(&image, 9, 9, ResizeFilter::Bilinear)?;
         let gray = || Image::new(9, 9, 1, scaled.data().iter().step_by(3).copied().collect());
         to_tensor_u8(&if is_wide(&image) { gray()? } else { scaled })
     };
     let dtype = |image: Image| {
-        let scaled = resize(&image, 9, 9, Filter::Bilinear)?;
+        let scaled = resize(&image, 9, 9, ResizeFilter::Bilinear)?;
         if is_wide(&image) {
             to_tensor(&scaled, &Normalize::UNIT)
         } else {

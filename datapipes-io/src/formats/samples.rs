@@ -261,9 +261,9 @@ impl Pipe<File> for Samples {
             let mut ready = Vec::new();
             loop {
                 if let Some(files) = grouper.begun() {
-                    out.snapshot_with(&cx, |keep| {
+                    out.snapshot_with(&cx, |held| {
                         let next = cx.position(0);
-                        keep.hold(next.saturating_sub(files)..next);
+                        held.hold(next.saturating_sub(files)..next);
                     });
                 }
                 let Some(item) = input.next().await else {

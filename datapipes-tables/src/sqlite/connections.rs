@@ -166,7 +166,7 @@ impl Connections {
 /// Converts an error of SQLite by its code.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     let words = error.to_string();
-    let (kind, passing) = match error.sqlite_error_code() {
+    let (kind, transient) = match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
@@ -188,5 +188,5 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
         None => (ErrorKind::Shape, false),
     };
     let error = Error::new(kind, "").with_source(error);
-    if passing { error.transient() } else { error }
+    if transient { error.transient() } else { error }
 }

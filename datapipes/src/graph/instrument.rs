@@ -1,5 +1,5 @@
-//! A guard downstream of every node: counts items, names errors, catches panics, ends a cancelled
-//! epoch.
+//! Instruments the output of every node: counts items, names errors, catches panics, ends a
+//! cancelled epoch.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

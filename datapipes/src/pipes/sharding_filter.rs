@@ -95,7 +95,7 @@ fn shard<T: Send + 'static>(
     }
     // The number of items and errors so far, and how many of them are held.
     let (mut total, again) = match cx.restored::<(u64, u64)>() {
-        Ok(kept) => kept.unwrap_or((0, 0)),
+        Ok(restored) => restored.unwrap_or((0, 0)),
         Err(error) => return Items::fail(error),
     };
     if world <= 1 && again == 0 {
@@ -131,8 +131,8 @@ fn shard<T: Send + 'static>(
         let mut round = DealtRound::default();
         loop {
             if round.dealt == 0 {
-                out.snapshot_with(&cx, |keep| {
-                    keep.hold(first.iter().map(|(_, position)| *position));
+                out.snapshot_with(&cx, |held| {
+                    held.hold(first.iter().map(|(_, position)| *position));
                     (total, first.len() as u64)
                 });
             }

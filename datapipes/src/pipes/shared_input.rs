@@ -353,7 +353,7 @@ impl<T: Send + 'static> SharedInput<T> {
                 .all(|other| other == index || self.queues.queues[other].len() < self.buffer)
         {
             let Queues { dealt: places, .. } = &self.queues;
-            self.cx.snapshot_with(|keep| keep.outputs(places.clone()));
+            self.cx.snapshot_with(|held| held.outputs(places.clone()));
             let ahead = demand.ahead || !self.queues.queues[index].is_empty();
             match (Demand { ahead, ..demand }).scope(|| self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),

@@ -1,7 +1,7 @@
 //! The place of each part of a graph: a pure function of graph, hints and settings.
 
 mod pairing;
-mod resuming;
+mod resume_cost;
 
 use std::fmt;
 use std::sync::Arc;

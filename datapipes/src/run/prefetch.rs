@@ -215,12 +215,12 @@ async fn drive(
         if settings.adaptive && made > 0 {
             depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
         }
-        let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
+        let length = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
         put.set_limits(Limits {
-            items: window,
+            items: length,
             bytes: usize::MAX,
         });
-        gauge.depth.store(window as u64, Ordering::Relaxed);
+        gauge.depth.store(length as u64, Ordering::Relaxed);
         let begun = Instant::now();
         let room = poll_fn(|cx| {
             need.register(cx);
@@ -249,7 +249,7 @@ async fn drive(
             }
             // The order of the two checks matters: a reader that has just emptied the queue is not
             // waiting.
-            let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
+            let empty = put.poll_ready(cx) == Poll::Ready(Some(length));
             let waits = empty && need.waits();
             let Poll::Ready(max) = credit.poll_begin(cx, max, Limit::Share, || waits) else {
                 refused.get_or_insert_with(Instant::now);

@@ -71,7 +71,7 @@ impl Cuts {
         Cuts {
             pieces: segments
                 .clone()
-                .filter_map(|nodes| flow.piece(nodes))
+                .filter_map(|nodes| flow.segment_key(nodes))
                 .collect(),
             lasts: segments.filter_map(|nodes| nodes.last().copied()).collect(),
             workers: settings.workers,

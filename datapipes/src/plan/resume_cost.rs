@@ -17,7 +17,7 @@ impl Plan {
     /// Describes the cost of resuming an epoch in the middle of a node's output.
     pub(super) fn cost_of_resuming(&self, flow: &Flow, id: usize) -> Option<String> {
         let (node, hints) = (&flow.nodes[id], flow.nodes[id].hints());
-        let in_pieces = match self.places[id] {
+        let has_segment_log = match self.places[id] {
             Placement::Segment(number) => {
                 let segment = &self.segments[number];
                 segment.nodes.last() == Some(&id) && segment.arity != Arity::One
@@ -39,7 +39,7 @@ impl Plan {
             Op::Source(_) => {
                 Some("resume: read from its beginning, and what it had given is left out".to_owned())
             }
-            Op::Pipe(_) if in_pieces && !is_mixed => Some(
+            Op::Pipe(_) if has_segment_log && !is_mixed => Some(
                 "resume: each item of its input (a file, an archive) that has not given all is taken again"
                     .to_owned(),
             ),
