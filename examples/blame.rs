@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let folder = pictures()?;
-    let state = folder.join("train.state");
+    let state = folder.join("train.checkpoint");
     let loader = DataLoader::builder(graph(&folder))
         .seed(7)
         .autosave(&state, 2)

@@ -27,6 +27,7 @@ pub use self::writer::TokenWriter;
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TokenWidth {
     /// 8 bits, unsigned.
     U8,

@@ -308,7 +308,7 @@ impl<T: Send + 'static> Builder<T> {
     /// # let folder = std::env::temp_dir().join(format!("datapipes-autosave-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
     ///
-    /// let path = folder.join("train.state");
+    /// let path = folder.join("train.checkpoint");
     /// let loader = || {
     ///     let graph = Graph::range(0..100).shuffle(100).batch(8);
     ///     DataLoader::builder(graph).seed(7).autosave(&path, 5).build()

@@ -26,7 +26,7 @@ use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::near::InPlace;
 use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
-use crate::run::restore::in_morsels;
+use crate::run::restore::inline_morsels;
 use crate::run::segment::{InputLog, Segment, SegmentSettings};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
@@ -343,7 +343,7 @@ impl EpochRun {
                 let chain = self.chain(&self.engine.plan.groups[id], round);
                 let edge = chain.input.clone();
                 let apply = move |morsel, first| chain.apply_caught(morsel, first);
-                vec![in_morsels(
+                vec![inline_morsels(
                     one(inputs),
                     &edge,
                     &node.edge,

@@ -14,7 +14,7 @@ const MOST: usize = 1 << 14;
 
 /// Applies a chain that distributes over concatenation to one morsel of its input after another.
 /// `apply` makes a stream of a morsel, given the number of its first item.
-pub(in crate::run) fn in_morsels(
+pub(in crate::run) fn inline_morsels(
     above: AnyItems,
     input: &Arc<dyn Edge>,
     output: &Arc<dyn Edge>,
