@@ -262,7 +262,7 @@ impl Source for PackPlan {
     fn open(&self, cx: &Context) -> Items<PlannedRow> {
         // The window, the rows of it that were given, and all rows before it.
         let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
-            Ok(kept) => kept.unwrap_or_default(),
+            Ok(restored) => restored.unwrap_or_default(),
             Err(error) => return Items::fail(error),
         };
         let (this, cx) = (self.clone(), cx.clone());

@@ -66,7 +66,7 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
         let (format, cx) = (self.0.clone(), cx.clone());
         Items::generate(async move |out| {
             let mut stop = match cx.restored::<Option<Stop>>() {
-                Ok(kept) => kept.flatten(),
+                Ok(restored) => restored.flatten(),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {

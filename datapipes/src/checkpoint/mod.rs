@@ -38,7 +38,8 @@ use crate::Error;
 /// The reach of a point whose reader has dropped the edge: nothing upstream has to be repeated.
 const OVER: u64 = u64::MAX;
 
-/// A point on an edge: everything from `from` on is wanted, and maybe some items from `reach` on.
+/// A position on an edge. All items from `from` on are wanted; of the items between `reach` and
+/// `from`, some may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub from: u64,

@@ -88,7 +88,7 @@ impl Context {
     ///     type Out = u64;
     ///     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
     ///         let mut sum = match cx.restored() {
-    ///             Ok(kept) => kept.unwrap_or(0u64),
+    ///             Ok(restored) => restored.unwrap_or(0u64),
     ///             Err(error) => return Items::fail(error),
     ///         };
     ///         let context = cx.clone();

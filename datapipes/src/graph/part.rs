@@ -452,7 +452,7 @@ impl<T: Wire> Graph<T> {
         self.in_processes(remote.processes(), part)
     }
 
-    /// Does the same as [`on_workers`](Graph::on_workers), for a part with settings, which are sent
+    /// Runs a part with settings as [`on_workers`](Graph::on_workers) does. The settings are sent
     /// to the workers.
     #[cfg(feature = "remote")]
     pub fn on_workers_with<S: Wire, U: Wire>(

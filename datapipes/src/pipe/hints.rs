@@ -154,7 +154,7 @@ pub struct Hints {
     /// ```
     /// use datapipes::{Context, DataLoader, Hints, Graph, Held, Item, Items, Order, Pipe};
     ///
-    /// /// Batches of so many items.
+    /// /// Groups items into batches of this size.
     /// struct Groups(usize);
     ///
     /// impl Pipe<u64> for Groups {

@@ -33,7 +33,7 @@ impl Batch {
     }
 }
 
-/// Makes batches of so many items; a shorter last batch is kept.
+/// Makes batches of this many items; a shorter last batch is kept.
 impl From<usize> for Batch {
     fn from(size: usize) -> Self {
         Batch::new(size)

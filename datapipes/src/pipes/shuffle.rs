@@ -34,7 +34,7 @@ impl Shuffle {
     }
 }
 
-/// Makes a shuffle with a buffer of so many items.
+/// Makes a shuffle with a buffer of this many items.
 impl From<usize> for Shuffle {
     fn from(buffer: usize) -> Self {
         Shuffle::new(buffer)

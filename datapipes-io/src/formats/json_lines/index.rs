@@ -405,7 +405,7 @@ fn pieces(data: &[u8], start: u64) -> Pieces {
     Pieces { start, pieces }
 }
 
-/// Puts the lines of blocks in order together.
+/// Joins the lines of consecutive blocks.
 #[derive(Default)]
 struct Scan {
     starts: Vec<u64>,

@@ -81,11 +81,12 @@ struct Placing {
     /// Classes of each unit with their counts; a single class if classes do not matter.
     counts: Vec<Vec<(usize, f64)>>,
     sizes: Vec<f64>,
-    /// Surplus of samples of each part: of all, and of each class.
+    /// Surplus of samples of each part.
     over: Vec<f64>,
+    /// Surplus of samples of each part, class by class.
     over_class: Vec<Vec<f64>>,
-    /// Weight of a squared deviation of each class, relative to one of size: as if all classes were
-    /// as large as the whole, on average over them.
+    /// Weight of a class's squared deviation, relative to that of the size of a part. A deviation
+    /// counts by its share of the class, and all classes together count as much as the size.
     weight_class: Vec<f64>,
 }
 

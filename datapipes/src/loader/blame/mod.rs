@@ -87,8 +87,8 @@ impl<T: Send + 'static> DataLoader<T> {
         self.blame_with(state, steps, |_, _, _| {})
     }
 
-    /// Does the same, and calls `look` with the number of the step, and with each node's output for
-    /// each sample, as [`replay_with`](DataLoader::replay_with) does.
+    /// Replays as [`blame`](DataLoader::blame) does, and calls `look` with each node's output for
+    /// each sample, and the number of its step; see [`replay_with`](DataLoader::replay_with).
     ///
     /// # Errors
     /// Fails as [`blame`](DataLoader::blame) does.

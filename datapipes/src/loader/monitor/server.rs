@@ -185,7 +185,7 @@ fn figures(engine: &Engine, latest: &Latest, program: &str, described: bool) -> 
     }
 }
 
-/// Returns the answer to what is not granted.
+/// Returns the answer to a client that is refused.
 fn refusal(problem: &str) -> Arc<[u8]> {
     let mut line = serde_json::json!({ "protocol": PROTOCOL, "error": problem }).to_string();
     line.push('\n');

@@ -45,9 +45,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// No input starts again, and every item comes once: [`AllExhausted`](Stop::AllExhausted) by
-    /// the name that others have for it ("all exhausted without replacement" of Hugging Face's
-    /// `interleave_datasets`).
+    /// Gives every item once: another name for [`AllExhausted`](Stop::AllExhausted), as in Hugging
+    /// Face's `interleave_datasets` ("all exhausted without replacement").
     pub const WITHOUT_REPLACEMENT: Stop = Stop::AllExhausted;
 
     fn cycles(self) -> bool {
