@@ -231,10 +231,12 @@ impl<T: Send + 'static> Builder<T> {
     /// a batch less would leave the others in an all-reduce that never ends. Without this
     /// declaration, `build` therefore refuses a graph in which the promise does not hold to the
     /// end:
+    ///
     /// - a step downstream of the sharding filter has a number of outputs that depends on the data
     ///   (a filter, the members of an archive);
     /// - items that fail are [skipped](OnError::skip).
-    ///  The alternatives are a number of steps that every rank has
+    ///
+    /// The alternatives are a number of steps that every rank has
     /// ([`max_steps`](Builder::max_steps); a rank that ends earlier ends with an error that says
     /// so), and [`Uneven::Allow`], for ranks that need not go in step.
     ///
