@@ -168,7 +168,7 @@ fn feed(
     ))
 }
 
-/// Writes pictures with a photograph's spectrum, in shards of 512.
+/// Writes images with a photograph's spectrum, in shards of 512.
 fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let graph = Graph::range(0..IMAGES).try_map_with_rng(|number, rng: &mut Rng| {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
@@ -221,7 +221,7 @@ fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()
     Ok(move |_: &Batch| products(count))
 }
 
-/// A ResNet-50 (He et al., arXiv 1512.03385), for pictures of 224 x 224 and 1000 classes.
+/// A ResNet-50 (He et al., arXiv 1512.03385), for images of 224 x 224 and 1000 classes.
 struct ResNet {
     stem: (Conv2d, BatchNorm),
     blocks: Vec<Bottleneck>,

@@ -1,8 +1,8 @@
 //! Finds a bad sample that was planted into a data set: the loss of a batch is NaN, `bisect` finds
 //! the sample of the batch, and `blame` shows what each node made of it, from a checkpoint.
 //!
-//! `cargo run --release --no-default-features --example blame` makes 200 small pictures in tar
-//! shards (once, in a cache folder). One of them has a single color, and scaling a picture by its
+//! `cargo run --release --no-default-features --example blame` makes 200 small images in tar
+//! shards (once, in a cache folder). One of them has a single color, and scaling an image by its
 //! standard deviation then divides by zero.
 //!
 //! The program also answers
@@ -22,7 +22,7 @@ use datapipes_io::formats::ShardWriter;
 use datapipes_io::{Sample, list_files, prelude::*};
 use support::{png, shards};
 
-/// Number of the picture that is bad.
+/// Number of the image that is bad.
 const PLANTED: u64 = 123;
 
 fn main() -> ExitCode {
@@ -109,7 +109,7 @@ fn graph(folder: &Path) -> Graph<Tensor> {
         .collate()
 }
 
-/// Scales a picture to the mean 0 and the standard deviation 1.
+/// Scales an image to the mean 0 and the standard deviation 1.
 fn standardize(image: &Image) -> Result<Tensor> {
     let tensor = to_tensor_u8(image)?;
     let shades: Vec<f32> = tensor.as_slice::<u8>()?.iter().map(|&n| n.into()).collect();

@@ -1,11 +1,11 @@
-//! The work of W2 on pictures in memory.
+//! The work of W2 on images in memory.
 
 use bytes::Bytes;
 use datapipes::{Graph, Rng, Tensor};
 use datapipes_image::prelude::*;
 use datapipes_image::{Image, resize};
 
-/// Makes pictures of about 500x375, as JPEG files in memory.
+/// Makes images of about 500x375, as JPEG files in memory.
 pub fn pictures(count: usize) -> Vec<Bytes> {
     let mut rng = Rng::from_key([7; 4]);
     let mut picture = || {
@@ -26,7 +26,7 @@ pub fn pictures(count: usize) -> Vec<Bytes> {
     (0..count).map(|_| picture()).collect()
 }
 
-/// Does the work of W2 on each picture.
+/// Does the work of W2 on each image.
 pub fn decoded(files: Graph<Bytes>) -> Graph<Tensor> {
     files.image_rows(
         ImageRows::random_resized_crop(224)

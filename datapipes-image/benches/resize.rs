@@ -1,7 +1,7 @@
-//! Pictures scaled per second, compared with `fast_image_resize`, as training and evaluation scale
+//! Images scaled per second, compared with `fast_image_resize`, as training and evaluation scale
 //! photos.
 //!
-//! Both allocate their result and take turns, picture by picture; the figures are medians.
+//! Both allocate their result and take turns, image by image; the figures are medians.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -178,7 +178,7 @@ fn other(resizer: &mut Resizer, image: &Image, part: Rect, case: &Case) -> Image
 }
 
 /// Returns the parts that random crops choose. They are read off the pixels of a crop from a
-/// picture in which each pixel encodes its position.
+/// image in which each pixel encodes its position.
 fn parts(width: u32, height: u32) -> Vec<Rect> {
     let mut rng = Rng::from_key([1, 2, 3, 4]);
     let settings = RandomResizedCrop::new(224, 224).filter(ResizeFilter::Nearest);
@@ -202,7 +202,7 @@ fn parts(width: u32, height: u32) -> Vec<Rect> {
         .collect()
 }
 
-/// Makes a picture of gradients and grain.
+/// Makes an image of gradients and grain.
 fn photo(width: u32, height: u32, channels: u32) -> Image {
     let value = move |x: u32, y: u32, c: u32| {
         let grain =

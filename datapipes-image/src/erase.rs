@@ -235,7 +235,7 @@ impl RandomErasing {
             Value::One(value) => Ok(Some(vec![value; channels])),
             Value::Rgb(values) if channels == 3 => Ok(Some(values.to_vec())),
             Value::Rgb(_) => {
-                let message = format!("3 values to erase a picture of {channels} channels with");
+                let message = format!("3 values to erase an image of {channels} channels with");
                 Err(Error::new(ErrorKind::Shape, message))
             }
         }

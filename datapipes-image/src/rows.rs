@@ -205,7 +205,7 @@ impl ImageRows {
         self.check()?;
         if row.shape() != self.shape() {
             let message = format!(
-                "a row of shape {:?} for pictures of {:?}",
+                "a row of shape {:?} for images of {:?}",
                 row.shape(),
                 self.shape()
             );
@@ -341,7 +341,7 @@ impl ImageRows {
                 check_size(width, height)?;
                 if width.max(height) > shorter && width.min(height) > shorter {
                     let message = format!(
-                        "a crop of {width}x{height} of pictures whose shorter edge is {shorter}"
+                        "a crop of {width}x{height} of images whose shorter edge is {shorter}"
                     );
                     return Err(Error::new(ErrorKind::Config, message));
                 }

@@ -149,7 +149,7 @@ impl Header {
                 match (pair[0], pair[1]) {
                     (0, end @ (0 | 1)) => {
                         if x < width {
-                            let end = if end == 0 { "row" } else { "picture" };
+                            let end = if end == 0 { "row" } else { "image" };
                             return Bmp.corrupt(&format!(
                                 "row {y} has {x} of {width} pixels before the {end} ends"
                             ));

@@ -292,7 +292,7 @@ impl DecodeImage {
         if bytes > self.max_bytes {
             let limit = self.max_bytes;
             let message = format!(
-                "turning a picture of {width}x{height} needs {bytes} bytes, more than {limit}"
+                "turning an image of {width}x{height} needs {bytes} bytes, more than {limit}"
             );
             return Err(Error::new(ErrorKind::Limit, message));
         }

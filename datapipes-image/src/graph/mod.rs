@@ -31,8 +31,8 @@ use crate::{
 ///
 /// # let mut file = Vec::new();
 /// # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
-/// let pictures = datapipes::Graph::from_vec(vec![bytes::Bytes::from(file)]).decode_image().collect()?;
-/// assert_eq!((pictures[0].width(), pictures[0].height(), pictures[0].channels()), (64, 48, 3));
+/// let images = datapipes::Graph::from_vec(vec![bytes::Bytes::from(file)]).decode_image().collect()?;
+/// assert_eq!((images[0].width(), images[0].height(), images[0].channels()), (64, 48, 3));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait DecodeGraphExt: sealed::Sealed {
@@ -65,7 +65,7 @@ impl DecodeGraphExt for Graph<Bytes> {
 /// use datapipes::Graph;
 /// use datapipes_image::prelude::*;
 ///
-/// let pictures = Graph::from_vec(vec![Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?]);
+/// let images = Graph::from_vec(vec![Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?]);
 /// let tensors = pictures.center_crop(2, 2).hflip().to_tensor_u8().collect()?;
 /// assert_eq!(tensors[0].shape(), [1, 2, 2]);
 /// assert_eq!(tensors[0].as_slice::<u8>()?, [3, 2, 7, 6]);

@@ -128,7 +128,7 @@ impl Look {
         match self.filter {
             ResizeFilter::Nearest | ResizeFilter::Bilinear => Ok(()),
             other => {
-                let message = format!("pictures are moved by Nearest or Bilinear, not {other:?}");
+                let message = format!("images are moved by Nearest or Bilinear, not {other:?}");
                 Err(Error::new(ErrorKind::Config, message))
             }
         }

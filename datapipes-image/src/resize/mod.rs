@@ -110,7 +110,7 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
     let longer = u32::try_from(longer).unwrap_or(u32::MAX);
     if u64::from(shorter) * u64::from(longer) > MAX_PIXELS {
         let message = format!(
-            "a picture of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
+            "an image of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
         );
         return Err(Error::new(ErrorKind::Limit, message));
     }

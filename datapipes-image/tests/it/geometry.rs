@@ -1,4 +1,4 @@
-//! Pictures and targets under a geometry: torchvision's results, and properties that hold for any
+//! Images and targets under a geometry: torchvision's results, and properties that hold for any
 //! draw.
 
 use std::collections::BTreeMap;
@@ -253,7 +253,7 @@ fn targets_are_where_torchvision_puts_them() {
         );
 
         // If torchvision rotates and expands, the size used for its boxes differs from that of
-        // its picture, and the boxes are up to a pixel off.
+        // its image, and the boxes are up to a pixel off.
         let is_expanded = name == "rotate_31_expand";
         let most = if is_expanded { 1.0 } else { 1e-3 };
         for (kind, size, places) in [
@@ -386,7 +386,7 @@ fn a_quarter_turn_keeps_its_pixels_where_the_middle_falls_between_two() {
 
 #[test]
 fn the_mask_of_a_picture_stays_its_mask() {
-    // Gray pictures are their own masks: every exact geometry must do the same to both.
+    // Gray images are their own masks: every exact geometry must do the same to both.
     let values: Vec<u8> = (0..23 * 17).map(|i| (i * 31 % 251 + 1) as u8).collect();
     let image = Image::new(23, 17, 1, values.clone()).unwrap();
     let start = || Geometry::new(23, 17);
@@ -425,7 +425,7 @@ fn the_mask_of_a_picture_stays_its_mask() {
 
 #[test]
 fn a_scaled_mask_lies_under_its_picture() {
-    // The picture has two halves. Counts the pixels that are on the other side of 128 than the mask
+    // The image has two halves. Counts the pixels that are on the other side of 128 than the mask
     // says.
     let values = |low: u8, high: u8| -> Vec<u8> {
         (0..64 * 48)
@@ -485,7 +485,7 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
         let corner = [x as f32, y as f32, x as f32 + 9.0, y as f32 + 7.0];
         let boxes = Boxes::new(40, 30, vec![corner, [0.0, 0.0, 40.0, 30.0]]).unwrap();
         let (mask, boxes) = geometry.apply((mask, boxes)).unwrap();
-        // Boxes outside of the picture, or with swapped corners, are refused.
+        // Boxes outside of the image, or with swapped corners, are refused.
         let boxes = Boxes::new(33, 47, boxes.corners().to_vec()).unwrap();
         let [left, top, right, bottom] = boxes.corners()[0];
         for (i, _) in mask

@@ -1,4 +1,4 @@
-//! Images in a graph: the same pictures for any number of workers, and errors that name node and
+//! Images in a graph: the same images for any number of workers, and errors that name node and
 //! item.
 
 use bytes::Bytes;

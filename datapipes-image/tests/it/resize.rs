@@ -1,4 +1,4 @@
-//! Scaled pictures, compared with Pillow's.
+//! Scaled images, compared with Pillow's.
 
 use datapipes_image::{Rect, ResizeFilter, resize, resized_crop};
 

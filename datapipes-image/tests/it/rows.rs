@@ -278,7 +278,7 @@ fn settings_without_sense_are_found_when_the_loader_is_built() {
         let said = DataLoader::builder(graph).build().unwrap_err().to_string();
         assert!(said.contains(number), "{said}");
     }
-    // A wide crop may be wider than the shorter edge of a wide picture; for a tall picture it is an
+    // A wide crop may be wider than the shorter edge of a wide image; for a tall image it is an
     // error that says so.
     let wide = ImageRows::resize_center_crop(20, 25, 15);
     assert!(wide.tensor(&jpeg(60, 40, |_| {}), &mut rng(0)).is_ok());
