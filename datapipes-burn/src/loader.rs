@@ -172,9 +172,9 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self
     }
 
-    /// Makes an epoch of burn from this many batches, at least 1: each `iter` continues after the
-    /// batches of the one before, from one of the loader's epochs to the next, which begins as soon
-    /// as the data of the previous one has ended.
+    /// Makes an epoch of burn from this many batches, at least 1. Each `iter` continues after the
+    /// batches of the one before. If the data of an epoch of the loader ends, it continues with the
+    /// loader's next epoch.
     ///
     /// Burn's learner validates and saves its checkpoints only at the end of its epochs. With this
     /// setting it does both in the middle of long ones; see `resumable_training` (feature `train`),

@@ -17,15 +17,14 @@ use crate::{Packed, TokenStore};
 /// their lengths, which are in the index.
 ///
 /// - Documents come in a random order of seed and epoch. A [window](PackPlan::window) of them is
-///   packed by best-fit decreasing; a document that is longer than a row is cut, and each comes
-///   once.
+///   packed by best-fit decreasing. Each document comes once; one that is longer than a row is cut.
 /// - The rows of a window that cost about the same are in one [step](PackPlan::step), and the steps
-///   come in a random order. So ranks that deal the rows of a step among them have as much to do,
-///   however many they are, and none waits for another.
+///   come in a random order. Ranks share the rows of a step, so each has as much to do as the
+///   others, and none waits.
 /// - The plan depends on seed and epoch alone. Each rank makes all of it, some hundred nanoseconds
-///   for a document, and reads its own rows: the steps of all ranks together are the same for any
-///   number of ranks that divides the rows of a step, also when an epoch is resumed by another
-///   number of ranks.
+///   for a document, and reads its own rows. The steps of all ranks together are therefore the same
+///   for any number of ranks that divides the rows of a step, also if another number of ranks
+///   resumes an epoch.
 /// - Memory is that of a window, whatever the number of documents. A checkpoint has three numbers.
 ///
 /// # Examples

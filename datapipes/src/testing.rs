@@ -70,9 +70,9 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Shardable*, if it is declared: cut at any point, the outputs of the pieces are the output of
 ///   the whole.
 /// - *Resumable*, if it is declared (and the pipe is not shardable): stopped after any item, twice,
-///   and resumed from its snapshot, the pipe gives the same as without a stop; by position, if that
-///   is declared, it gives the item at each position. All this is checked with errors between the
-///   items of its input, few and many, which a loader may skip.
+///   and resumed from its snapshot, the pipe gives the same as without a stop. If it goes by
+///   position, it gives the item at each position. The check has inputs with few and with many
+///   errors between the items, which a loader may skip.
 /// - *Lineage*, if it [is declared](Hints::lineage): with the input in other orders, stopped
 ///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
 ///   item once, by their origins.

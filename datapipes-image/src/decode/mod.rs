@@ -212,9 +212,9 @@ impl DecodeImage {
     /// Decodes one file.
     ///
     /// # Errors
-    /// - [`ErrorKind::Truncated`] if the file ends early; also if it has all of its pixels but not
-    ///   its end: the end marker of a JPEG or GIF, a later frame or page, data that the chunks of a
-    ///   PNG or WebP announce.
+    /// - [`ErrorKind::Truncated`] if the file ends early, also if all pixels are there but the end
+    ///   is not: the end marker of a JPEG or GIF, a later frame or page, or data that the chunks of
+    ///   a PNG or WebP announce.
     /// - [`ErrorKind::Corrupt`] if it is a damaged image. Damage inside compressed data often
     ///   decodes to pixels: only PNG has checksums, of its chunks and of the stream of pixels
     ///   inside them. Both are compared.

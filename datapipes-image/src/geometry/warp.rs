@@ -1,10 +1,9 @@
 //! Positions of pixels and points in an image that is rotated, moved, scaled or sheared.
 //!
 //! The matrix is made with `f64` and rounded to multiples of 2⁻³². From there on, the choice of
-//! pixels and their weights are computed in whole numbers. The last bit of a platform's sine, in
-//! which libraries differ, therefore does not reach a pixel: it would have to be next to a tie of
-//! that rounding, one time in a million for a random angle, and never for angles whose sine is
-//! exact (the quarter turns, which are not computed).
+//! pixels and their weights are computed in whole numbers. Platforms differ in the last bit of a
+//! sine. The rounding hides that bit, except if the value is next to a tie, which happens for one
+//! random angle in a million. Quarter turns are not computed, so their sines are exact.
 
 use datapipes::{Error, ErrorKind, Result};
 

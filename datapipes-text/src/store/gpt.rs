@@ -19,12 +19,13 @@ use crate::pack::{Layout, Row};
 /// [`TokenStore::gpt`].
 ///
 /// The sequences of the store (its documents, unless a document has several) are repeated for as
-/// many epochs as the [samples](GptOrder::samples) need, shuffled, and joined; a sample is `length +
-/// 1` tokens, the last of which is the first of the next sample; and the samples are shuffled. If
-/// less than 80 % of the last epoch is needed, its sequences and samples are shuffled apart, and come
-/// after the others. Tokens that are left over at the end are in no sample. Shuffles are those of
-/// `numpy.random.RandomState(seed)`, so sample `i` is that of Megatron-LM with the same settings
-/// (`--seq-length`, `--seed`), bit by bit. Its blends of data sets are not repeated.
+/// many epochs as the [samples](GptOrder::samples) need, shuffled, and joined. The joined tokens
+/// are cut into samples of `length + 1` tokens, of which the last is also the first of the next
+/// sample. Then the samples are shuffled. If less than 80 % of the last epoch is needed, its
+/// sequences and samples are shuffled apart, and come after the others. Tokens that are left over
+/// at the end are in no sample. Shuffles are those of `numpy.random.RandomState(seed)`, so sample
+/// `i` is that of Megatron-LM with the same settings (`--seq-length`, `--seed`), bit by bit. Its
+/// blends of data sets are not repeated.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct GptOrder {

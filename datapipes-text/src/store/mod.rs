@@ -380,9 +380,9 @@ impl TokenStore {
         Ok(Indexed::new(Windows(self.clone(), length)))
     }
 
-    /// Returns the ids of some windows of `length` tokens, by their numbers, as a batch `[windows,
-    /// length]` of the numbers that they are stored as: the fastest way to ids alone, one copy from
-    /// the mapped file and no item for each window.
+    /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
+    /// `[windows, length]` of the stored type. This is the fastest way to ids alone: one copy from
+    /// the mapped file, and no item for each window.
     ///
     /// # Errors
     /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the

@@ -156,9 +156,9 @@ impl Context {
         self.node_state().map_or(0, |node_state| node_state.used)
     }
 
-    /// Returns the position of the next item taken of an input, for reference in later calls: the
-    /// number of items and errors before it since the epoch began. 0 if no checkpoints can be
-    /// taken, and for a node that [goes by position](crate::Hints::by_position).
+    /// Returns the position of the next item taken of an input: the number of items and errors
+    /// before it since the epoch began. Later calls refer to items by it. It is 0 if no checkpoints
+    /// can be taken, and for a node that [goes by position](crate::Hints::by_position).
     pub fn position(&self, input: usize) -> u64 {
         match self.node_state() {
             Some(NodeState {

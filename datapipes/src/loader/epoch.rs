@@ -146,10 +146,10 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     /// less time than the queue between them costs.
     ///
     /// On the only thread of a runtime no task of that runtime runs while the iterator waits. If
-    /// one of these tasks feeds the graph, nothing comes. If this is found to be the case (such
-    /// tasks, nothing of the epoch under way, and no item for 10 seconds), it is an error of kind
-    /// [`Config`](crate::ErrorKind::Config), after which the epoch goes on; if it is no more than
-    /// likely, a warning by `tracing`.
+    /// one of these tasks feeds the graph, no item can come. If no item came for 10 seconds,
+    /// nothing of the epoch is in progress and there are such tasks, the iterator returns an error
+    /// of kind [`Config`](crate::ErrorKind::Config), after which the epoch goes on. If such a
+    /// standstill is only likely, it is a warning of `tracing`.
     pub fn blocking(mut self) -> Blocking<T, E> {
         self.source.get_mut().will_block();
         Blocking(self)

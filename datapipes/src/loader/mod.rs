@@ -198,9 +198,9 @@ impl<T: Send + 'static> DataLoader<T> {
         self.resumed(state, None)
     }
 
-    /// Returns the epoch that training goes on with, by the checkpoint in a file: the epoch of the
-    /// checkpoint, from the place where it was taken; the next epoch if it is
-    /// [finished](Checkpoint::is_finished) for this loader; epoch 0 if there is no file. The
+    /// Returns the epoch that training goes on with, by the checkpoint in a file. It is the epoch
+    /// of the checkpoint, from the place where it was taken, or the next epoch if that one is
+    /// [finished](Checkpoint::is_finished) for this loader. Without a file it is epoch 0. The
     /// epoch's [number](Epoch::number) tells which it is. Inert until polled.
     ///
     /// Use it as the first line of a training that may have been stopped, with
@@ -342,12 +342,12 @@ impl<T: Send + 'static> DataLoader<T> {
         Some(of(settings.rank.world - 1)?..=of(0)?)
     }
 
-    /// Returns a number that is the same on every rank of a job, and most likely on no two jobs
-    /// that differ in graph (names, kinds, settings and wiring of its nodes), seed, number of
-    /// ranks, [`Uneven`](crate::Uneven) or [budget of steps](Builder::max_steps). Ranks that
-    /// exchange it before the first step find out if one of them was started with other settings.
-    /// The number covers neither the code of closures nor the results of listings: for those there
-    /// is [`Graph::digest`](crate::Graph::digest).
+    /// Returns a number that is the same on every rank of a job. Two jobs most likely have
+    /// different numbers if they differ in graph (names, kinds, settings and wiring of its nodes),
+    /// seed, number of ranks, [`Uneven`](crate::Uneven) or [budget of steps](Builder::max_steps).
+    /// Ranks that exchange it before the first step find out if one of them was started with other
+    /// settings. The number covers neither the code of closures nor the results of listings: for
+    /// those there is [`Graph::digest`](crate::Graph::digest).
     pub fn fingerprint(&self) -> u64 {
         checkpoint::fingerprint(&self.engine.flow, &self.engine.settings)
     }

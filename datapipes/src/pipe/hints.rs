@@ -143,13 +143,13 @@ pub struct Hints {
     /// True if a join passes on its first input only, and looks things up in the others: each rank
     /// reads those whole. Defaults to false.
     pub looks_up: bool,
-    /// True if a pipe tells for each output which inputs it is made of, where items come in any
-    /// order: it emits all outputs with [`Emitter::emit_of`](crate::Emitter::emit_of), or tells by
+    /// True if a pipe tells, where items come in any order, which inputs each output is made of. It
+    /// emits all outputs with [`Emitter::emit_of`](crate::Emitter::emit_of), or tells by
     /// [`Context::lineage`](crate::Context::lineage). In a loader that can be
     /// [resumed](crate::loader::Builder::resumable), nodes upstream of such a pipe can run in any
-    /// order; upstream of one that does not tell (and does not give one output for each input, by
-    /// position), items stay in strict order. Useful only without
-    /// [`needs_order`](field@Hints::needs_order). Defaults to false.
+    /// order. Upstream of any other pipe items stay in strict order, unless it gives one output for
+    /// each input, by position. Useful only without [`needs_order`](field@Hints::needs_order).
+    /// Defaults to false.
     ///
     /// ```
     /// use datapipes::{Context, DataLoader, Hints, Graph, Held, Item, Items, Order, Pipe};

@@ -289,9 +289,9 @@ impl<T: Send + 'static> Graph<T> {
     /// - `Allow`: some ranks get one more.
     /// - `Error`: an error after the last item.
     ///
-    /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on
-    /// every rank with both numbers, unless `Allow` is set: when the loader is built, or, if the
-    /// number is not known then, after the last item.
+    /// Fewer items than ranks (three archives for four ranks) are an error on every rank, with both
+    /// numbers, unless `Allow` is set. The error comes when the loader is built, or after the last
+    /// item if the number is not known before.
     ///
     /// Step `n` of all ranks together has the same items whatever the number of ranks, provided
     /// that only pipes that give one item for each stand downstream, and batches whose sizes add up

@@ -16,12 +16,12 @@ impl Checkpoint {
     ///   reads the nodes upstream of the [`sharding_filter`](crate::Graph::sharding_filter) for
     ///   itself. The next epoch is dealt to the new ranks.
     /// - **Any number**, if the global batches do not depend on the number of ranks: between
-    ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer stand
-    ///   only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items
-    ///   for some `G`; pipes of your own as well, if they [tell their
-    ///   snapshots](crate::Pipe::snapshot_at). Then step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the
-    ///   stream upstream of the filter, and the new ranks continue that sequence. For this kind of
-    ///   graph the checkpoint of one rank alone is enough, if no rank skipped an item.
+    ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer are only
+    ///   one-in-one-out pipes, `prefetch`, and one `batch`, of `G / world` items for some `G`. A
+    ///   pipe of your own may be there if it [tells its snapshots](crate::Pipe::snapshot_at). Then
+    ///   step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the stream upstream of
+    ///   the filter, and the new ranks continue that sequence. For this kind of graph the
+    ///   checkpoint of one rank alone is enough, if no rank skipped an item.
     ///
     /// If the graph and the numbers do not allow it, `resume` returns an error. The order of the
     /// checkpoints does not matter. Items are not compared, and could not be.
