@@ -37,7 +37,7 @@ pub struct MaskTokens {
 }
 
 impl MaskTokens {
-    /// Masks by this token; random tokens are below `vocab`. The rate is 0.15 unless set.
+    /// Masks by this token; random tokens are below `vocab`. The rate defaults to 0.15.
     pub fn new(mask: u32, vocab: u32) -> Self {
         MaskTokens {
             mask,
@@ -144,7 +144,7 @@ pub struct SpanCorruption {
 
 impl SpanCorruption {
     /// Uses this sentinel for the first span, and the ids below it for those that follow. The
-    /// density is 0.15 and the mean length of a span 3, unless set.
+    /// density defaults to 0.15 and the mean length of a span to 3.
     pub fn new(first_sentinel: u32) -> Self {
         SpanCorruption {
             first: first_sentinel,

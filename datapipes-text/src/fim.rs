@@ -68,13 +68,13 @@ impl Fim {
         }
     }
 
-    /// Sets the probability that a document is changed; 0.5 unless set.
+    /// Sets the probability that a document is changed. Defaults to 0.5.
     pub fn rate(self, rate: f64) -> Self {
         Fim { rate, ..self }
     }
 
-    /// Sets the probability that the suffix of a document that is changed comes before its prefix;
-    /// 0.5 unless set.
+    /// Sets the probability that the suffix of a document that is changed comes before its prefix.
+    /// Defaults to 0.5.
     pub fn spm_rate(self, spm_rate: f64) -> Self {
         Fim { spm_rate, ..self }
     }

@@ -77,15 +77,15 @@ impl PackPlan {
         }
     }
 
-    /// Sets the number of rows in a step of all ranks together; 64 unless set. The rows of a window
-    /// are a multiple of it: what is missing is made by dividing rows, so a window should have many
-    /// steps.
+    /// Sets the number of rows in a step of all ranks together. Defaults to 64. The rows of a
+    /// window are a multiple of it: what is missing is made by dividing rows, so a window should
+    /// have many steps.
     pub fn step(self, rows: usize) -> Self {
         PackPlan { step: rows, ..self }
     }
 
-    /// Sets how many documents are packed together; 65,536 unless set. More of them pad less; each
-    /// takes about 60 bytes.
+    /// Sets the number of documents that are packed together. Defaults to 65,536. More of them have
+    /// less padding; each takes about 60 bytes.
     pub fn window(self, documents: u64) -> Self {
         PackPlan {
             window: documents,
@@ -93,7 +93,7 @@ impl PackPlan {
         }
     }
 
-    /// Sets the cost of a piece of a document, by its length; the length itself unless set. For
+    /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For
     /// attention within documents, `a * length + b * length * length`.
     pub fn balance(self, cost: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         PackPlan {

@@ -25,13 +25,13 @@ use crate::dtype::with_dtype;
 use crate::sync::lock;
 use crate::{DType, Element, TypedVec};
 
-/// Most slabs that a pool keeps for later.
+/// Maximum number of slabs that a pool keeps for later.
 const KEPT: usize = 4;
-/// Most bytes of tensors that are kept for later tensors, in all of the process.
+/// Maximum number of bytes of tensors that are kept for later tensors, in all of the process.
 const SPARE: usize = 64 << 20;
 /// Least bytes of a tensor whose memory is kept: smaller ones come from the allocator's own pools.
 const LARGE: usize = 128 << 10;
-/// Most bytes of a slab: a larger batch is better copied together than laid out ahead.
+/// Maximum number of bytes of a slab: a larger batch is better copied together than laid out ahead.
 const MAX_SLAB: usize = 1 << 30;
 
 /// Memory other than a vector: other processes write rows to it.

@@ -28,7 +28,7 @@ pub(super) struct Header {
 const RLE8: u32 = 1;
 const RLE4: u32 = 2;
 const BITFIELDS: u32 = 3;
-/// Greatest edge that the decoder accepts.
+/// Maximum edge that the decoder accepts.
 const MAX_EDGE: u32 = 0xffff;
 
 impl Header {

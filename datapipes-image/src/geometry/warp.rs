@@ -16,7 +16,7 @@ use crate::{Image, ResizeFilter};
 /// pixel.
 const PIXEL: u32 = 33;
 
-/// Greatest distance of a corner, in pixels, so that no position overflows.
+/// Maximum distance of a corner, in pixels, so that no position overflows.
 const FARTHEST: f64 = (1 << 28) as f64;
 
 /// An affine map of an image, resolved for its size. [`Affine`](crate::Affine) and

@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// Greatest strength of each kind.
+/// Maximum strength of each kind.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     shear: f64,

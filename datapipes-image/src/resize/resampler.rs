@@ -8,7 +8,7 @@ use super::view::{Part, View};
 use crate::ResizeFilter;
 use crate::image::check_size;
 
-/// Greatest memory for one image.
+/// Maximum memory for one image.
 const MOST: u64 = 512 << 20;
 
 /// Size of a buffer above which it is freed after an image.

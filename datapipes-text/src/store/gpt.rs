@@ -47,13 +47,13 @@ impl GptOrder {
         }
     }
 
-    /// Sets the seed (`--seed`); 1234 unless set.
+    /// Sets the seed (`--seed`). Defaults to 1234.
     pub fn seed(self, seed: u32) -> GptOrder {
         GptOrder { seed, ..self }
     }
 
-    /// Sets the number of samples that are needed: iterations times the global batch size. There are
-    /// as many as whole epochs give, so at least this number. One epoch unless set.
+    /// Sets the number of samples that are needed: iterations times the global batch size. There
+    /// are as many as whole epochs give, so at least this number. Defaults to one epoch.
     pub fn samples(self, count: u64) -> GptOrder {
         GptOrder {
             samples: Some(count),
@@ -61,7 +61,7 @@ impl GptOrder {
         }
     }
 
-    /// Sets the sequences that are used, as `--split` divides them; all unless set.
+    /// Sets the sequences that are used, as `--split` divides them. Defaults to all.
     pub fn sequences(self, range: Range<u64>) -> GptOrder {
         GptOrder {
             sequences: Some(range),

@@ -332,7 +332,7 @@ impl TokenStore {
         Ok(ranges)
     }
 
-    /// Returns at most so many tokens of a document, from some token on.
+    /// Returns at most `len` tokens of a document, beginning with token `start`.
     pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Vec<u32>> {
         let (mut skipped, mut ids) = (start, Vec::with_capacity(len));
         for range in self.ranges(number)? {

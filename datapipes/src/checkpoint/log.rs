@@ -32,7 +32,7 @@ pub(super) struct Log<T> {
 }
 
 pub(super) const LONG: usize = 256;
-/// Most entries of a log.
+/// Maximum number of entries of a log.
 const LONGEST: usize = 1 << 14;
 
 impl<T> Log<T> {

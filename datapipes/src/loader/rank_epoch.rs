@@ -65,7 +65,7 @@ pub(super) struct RankEpoch<T> {
     failed: u64,
     gain: AheadGain,
     pub delivered: u64,
-    /// Largest number of items delivered.
+    /// Maximum number of items delivered.
     budget: u64,
     /// True if ranks agree before each step whether there is another.
     pub agreed: bool,

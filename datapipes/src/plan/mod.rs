@@ -66,7 +66,7 @@ pub(crate) struct SegmentPlan {
     pub arity: Arity,
     /// True if a node makes children, so that siblings are never in two morsels.
     pub children: bool,
-    /// Greatest number of segments upstream.
+    /// Maximum number of segments upstream.
     pub depth: usize,
     /// Processes that the segment runs in, if it does not run on threads.
     pub processes: Option<Processes>,
@@ -87,7 +87,7 @@ impl SegmentPlan {
 const PER_WORKER: usize = 32;
 /// Default limit on the requests in flight for I/O; the actual number is found at run time.
 const IO_IN_FLIGHT: usize = 2048;
-/// Greatest number of requests in flight at the start of I/O.
+/// Maximum number of requests in flight at the start of I/O.
 const IO_START: usize = 512;
 /// Least number of requests in flight at the start of I/O if the user gave a number, unless that
 /// number is smaller.

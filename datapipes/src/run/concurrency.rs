@@ -31,7 +31,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Greatest number in flight at the start, until the distance is known.
+/// Maximum number in flight at the start, until the distance is known.
 pub(crate) const PROBE: usize = 8;
 /// Duration of a morsel below which the data is near.
 const NEAR: Duration = Duration::from_millis(8);
@@ -47,7 +47,7 @@ const GAIN: f64 = 1.5;
 const SPARE: f64 = 8.0;
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
-/// Greatest factor by which the number grows in one round.
+/// Maximum factor by which the number grows in one round.
 const MOST_GROWTH: f64 = 4.0;
 /// Number of rounds whose throughput counts.
 const ROUNDS: usize = 8;

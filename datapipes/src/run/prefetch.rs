@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
     pub name: String,
-    /// Greatest number of items kept ready. With 0, no item is made before the consumer waits for
+    /// Maximum number of items kept ready. With 0, no item is made before the consumer waits for
     /// it.
     pub depth: usize,
     /// True if more than `depth` items may be kept ready when items are quick to make.
@@ -192,7 +192,7 @@ fn count_wait(waiting_since: &mut Option<Instant>, gauge: &QueueGauge) {
 const READY_NS: f64 = 4e6;
 /// Amount of work that is worth a wake of the consumer.
 const HOP_NS: f64 = 200_000.0;
-/// Greatest number of items an adaptive queue keeps ready.
+/// Maximum number of items an adaptive queue keeps ready.
 const MAX_READY: usize = 1024;
 
 /// Keeps the queue filled. The queue grows gradually: of every four items taken, one makes it

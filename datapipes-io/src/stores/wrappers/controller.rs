@@ -112,7 +112,7 @@ impl Controller {
 struct Overload {
     deaf: bool,
     limit: f64,
-    /// Highest number of requests in flight that caused no overload, according to the last
+    /// Maximum number of requests in flight that caused no overload, according to the last
     /// overload.
     ceiling: f64,
     /// Time at which the limit was lowered.

@@ -90,9 +90,9 @@ struct Placing {
     weight_class: Vec<f64>,
 }
 
-/// Greatest number of times that all units are checked for a better place. A few suffice.
+/// Maximum number of times that all units are checked for a better place. A few suffice.
 const ROUNDS: usize = 100;
-/// Greatest number of units for which every two are also tried in each other's place: few entities
+/// Maximum number of units for which every two are also tried in each other's place: few entities
 /// are hard to balance.
 const SWAPPED: usize = 500;
 /// Least gain of a move, so that rounding cannot cause endless moves.

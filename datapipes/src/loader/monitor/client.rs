@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Longest time that a loader has for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Greatest number of bytes of an answer.
+/// Maximum number of bytes of an answer.
 const LONGEST: usize = 64 << 20;
 
 /// Returns the sockets of this user's monitored loaders, in the order of their names: of the process,

@@ -28,9 +28,9 @@ const WRITING: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 /// Pause after a connection that could not be taken, for lack of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Greatest number of clients.
+/// Maximum number of clients.
 pub(super) const CLIENTS: usize = 8;
-/// Greatest number of bytes in a request.
+/// Maximum number of bytes in a request.
 const REQUEST: usize = 256;
 
 /// Shows a loader to other processes, until it is dropped.

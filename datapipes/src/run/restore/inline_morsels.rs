@@ -9,7 +9,7 @@ use crate::sync::lock;
 
 /// Least work of a morsel that is worth its start.
 const PIECE_NS: u128 = 200_000;
-/// Greatest number of items in a morsel.
+/// Maximum number of items in a morsel.
 const MOST: usize = 1 << 14;
 
 /// Applies a chain that distributes over concatenation to one morsel of its input after another.

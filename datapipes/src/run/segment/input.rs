@@ -54,8 +54,8 @@ pub(super) struct SegmentInput {
     pub taken: u64,
     /// True if an inline chain sees the end of its input.
     pub is_shut: bool,
-    /// Most items that an inline chain may take at once, and in its current poll the nanoseconds
-    /// spent upstream, and the items taken.
+    /// Maximum number of items that an inline chain may take at once, and in its current poll the
+    /// nanoseconds spent upstream, and the items taken.
     pub limit: usize,
     pub above_ns: u64,
     pub items: u64,
