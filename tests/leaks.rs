@@ -352,7 +352,7 @@ mod processes {
         (10..100).for_each(run);
         working.assert_back();
         assert_eq!(children(), children_then);
-        // How much is in flight at once is a matter of luck, but never more than what an epoch has.
+        // The number in flight varies, but never exceeds that of an epoch.
         const EPOCH: usize = 150 * 9000 * 8;
         assert!(
             mapped() <= mapped_then + 2 * EPOCH,

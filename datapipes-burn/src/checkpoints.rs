@@ -30,8 +30,8 @@ const PARTS: [&str; 3] = ["model", "optim", "scheduler"];
 /// - Burn's learner saves only at the end of its epochs. With [`BurnLoader::steps_per_epoch`], an
 ///   epoch of the learner is a fixed number of batches, in the middle of the loader's epochs: a
 ///   kill then costs the batches since the last of these. Validation runs as often.
-/// - A file of a checkpoint is written as a whole or not at all, and an old checkpoint is deleted
-///   only when all files of a newer one exist; there may be one more checkpoint than the strategy
+/// - A file of a checkpoint is written as a whole or not at all. An old checkpoint is deleted only
+///   when all files of a newer one exist, so there may be one checkpoint more than the strategy
 ///   keeps. Burn's threads write their files; the loader's checkpoint, some hundred bytes, is on
 ///   the disk before they begin.
 /// - Some values are not in burn's checkpoints and are therefore not resumed: the random state of

@@ -340,8 +340,8 @@ pub(crate) trait Window: Memory {
 
 /// Rows in another process's memory, for a few items. Large ones are filled in place, the others in
 /// memory of this process, which is written there when they are sent. The other process hands a row
-/// out once it was told of it, and grants the rest again after the end of the job: at both times
-/// this process has no way left to write to them ([`Granted::let_go`]).
+/// out once it was told that the row is full, and grants the remaining rows again after the end of
+/// the job. By then this process can no longer write to them ([`Granted::let_go`]).
 #[derive(Default)]
 pub(crate) struct Granted {
     rows: Vec<Option<Arc<Destination>>>,

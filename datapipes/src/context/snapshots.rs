@@ -39,11 +39,12 @@ impl Context {
         self.node_state()?.wanted.as_ref()
     }
 
-    /// Returns what is wanted of each output of a split that [goes by
-    /// position](field@crate::Hints::by_position): the number of items that were dealt to it before,
-    /// and the positions that it has to give from there on (`None` for all). `None` in place of the
-    /// list if no checkpoints can be taken. To be called when the first item is dealt, not before:
-    /// an output that is opened later has its unwanted items left out downstream.
+    /// Returns the wanted part of each output of a split that [goes by
+    /// position](field@crate::Hints::by_position). It has the number of items that were dealt to
+    /// the output before, and the positions that the output has to give from there on (`None` for
+    /// all). `None` in place of the list if no checkpoints can be taken. To be called when the
+    /// first item is dealt, not before: an output that is opened later has its unwanted items left
+    /// out downstream.
     pub fn wanted_of_outputs(&self) -> Option<Vec<(u64, Option<Wanted>)>> {
         self.recorder().map(|recorder| recorder.wanted())
     }

@@ -316,9 +316,9 @@ impl<T: Wire> Graph<T> {
     ///   with the cause and the process's last words; [`OnError`](crate::OnError) decides what
     ///   follows. All other items are delivered once, in order.
     /// - **Output of a child**: lines that it prints and events for `tracing` arrive in this
-    ///   process's `tracing` (target `datapipes::child`, printed lines at level INFO), with the
-    ///   child's node and number; without a subscriber, printed lines go to standard error. The
-    ///   level that `tracing` wants is read when the loader is built.
+    ///   process's `tracing`, with the child's node and number. Their target is `datapipes::child`,
+    ///   and printed lines have the level INFO. Without a subscriber, printed lines go to standard
+    ///   error. The level that `tracing` wants is read when the loader is built.
     /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. No child
     ///   makes a core file, gains privileges (no `sudo`), or survives for long where memory runs
     ///   out (`oom_score_adj`). Processes that a child puts into a process group of their own

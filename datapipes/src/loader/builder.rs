@@ -419,10 +419,10 @@ impl<T: Send + 'static> Builder<T> {
     /// The socket goes with the loader and its last epoch. [`monitor`](super::monitor) describes the
     /// protocol, and has a client.
     ///
-    /// Order and content of the data do not change, and no client holds up an epoch: one that asks
-    /// all the time gets 20 answers a second, one that does not read is dropped, eight are served at
-    /// once. An answer for all takes some tens of microseconds for each node. Child processes
-    /// of a loader have no socket.
+    /// Order and content of the data do not change, and no client holds up an epoch. A client that
+    /// asks all the time gets 20 answers a second, and one that does not read is dropped. Eight
+    /// clients are served at once. An answer for all takes some tens of microseconds for each node.
+    /// Child processes of a loader have no socket.
     ///
     /// # Errors
     /// `build` fails if the folder can be used by others, the socket cannot be opened, or the system

@@ -263,8 +263,9 @@ impl<A: Send + 'static> Graph<A> {
     /// [`MergeJoin::left`] keeps it. Runs in one place, in order.
     ///
     /// # Errors
-    /// An item whose key is less than the greatest before it is an error in its place, with both
-    /// keys, and has no partner; so is an item of the other graph whose key was there already.
+    /// An item whose key is less than the greatest key before it is an error in its place, with
+    /// both keys, and has no partner. The same holds for an item of the other graph whose key was
+    /// there already.
     ///
     /// # Panics
     /// A panic of a function becomes an error that names the node, and ends the stream.

@@ -293,10 +293,10 @@ impl<T: Send + 'static> Graph<T> {
     /// numbers, unless `Allow` is set. The error comes when the loader is built, or after the last
     /// item if the number is not known before.
     ///
-    /// Step `n` of all ranks together has the same items whatever the number of ranks, provided
-    /// that only pipes that give one item for each stand downstream, and batches whose sizes add up
-    /// to the same number over all ranks. An epoch of this kind can be
-    /// [resumed](crate::Checkpoint::merge) on another number of ranks.
+    /// Step `n` of all ranks together can have the same items for any number of ranks. That is so
+    /// if downstream are only one-in-one-out pipes, and batches whose sizes add up to the same
+    /// number over all ranks. An epoch of this kind can be [resumed](crate::Checkpoint::merge) on
+    /// another number of ranks.
     ///
     /// An item that fails takes its place, so that the others stay with their ranks; every rank
     /// gets the error. Runs in one place, in order.

@@ -212,7 +212,7 @@ fn a_limited_process() {
         return;
     }
     limit(None);
-    // Who is not alone does not know how many others there are.
+    // A child that is not alone does not know the number of the others.
     let free = if alone { 0..14 } else { 0..1 };
     match role {
         "threads" => threads(free),

@@ -1,9 +1,9 @@
 //! Packets between the two ends.
 //!
-//! A message is any number of `Slots`, each with the descriptors of new shared memory; then any
-//! number of `Parts`, which give the places of large slices; then `Data`, with the remaining
-//! places, the weight, and the bytes. `Retire` removes a slot. `End` is the last packet of a put
-//! end without a fault. In the other direction there is only `Wake`.
+//! A message begins with any number of `Slots`, each with the descriptors of new shared memory. Any
+//! number of `Parts` follow, which give the places of large slices. Its end is `Data`, with the
+//! remaining places, the weight, and the bytes. `Retire` removes a slot. `End` is the last packet
+//! of a put end without a fault. In the other direction there is only `Wake`.
 
 use crate::Result;
 use crate::codec::{Reader, Writer, damaged};
