@@ -31,10 +31,10 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let folder = pictures()?;
-    let state = folder.join("train.checkpoint");
+    let path = folder.join("train.checkpoint");
     let loader = DataLoader::builder(graph(&folder))
         .seed(7)
-        .autosave(&state, 2)
+        .autosave(&path, 2)
         .build()?;
     if loader.answer_blame_with(datapipes_image::picture)? {
         return Ok(());
@@ -64,7 +64,7 @@ fn run() -> Result<(), BoxError> {
 
     // The same from the checkpoint alone, as it is possible days later.
     loader.flush_autosave()?;
-    let checkpoint = Checkpoint::load(&state)?;
+    let checkpoint = Checkpoint::load(&path)?;
     let mut shades = Vec::new();
     let blame = loader.blame_with(&checkpoint, step..step + 1, |_, node, values| {
         let value = values.first().and_then(|value| value.downcast_ref());
@@ -79,7 +79,7 @@ fn run() -> Result<(), BoxError> {
     println!("every number of the cropped picture is {}", shades[0]);
     println!(
         "\nby the program: datapipes blame {} --steps {step}..{} --out blamed -- {}",
-        state.display(),
+        path.display(),
         step + 1,
         std::env::current_exe()?.display()
     );

@@ -265,7 +265,9 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         for (data, expected) in [("data-3.state", 3), ("data-7.checkpoint", 7)] {
             fs::write(folder.join(data), "").unwrap();
-            PARTS.map(|part| fs::write(files.part(part, expected), "").unwrap());
+            for part in PARTS {
+                fs::write(files.part(part, expected), "").unwrap();
+            }
             assert_eq!(files.newest().unwrap(), Some(expected));
             assert_eq!(files.data(expected), folder.join(data));
         }

@@ -259,7 +259,7 @@ impl Source for PackPlan {
     type Out = PlannedRow;
 
     fn open(&self, cx: &Context) -> Items<PlannedRow> {
-        // The window, the rows of it that were given, and all rows before it.
+        // The number of the window, of its rows that were given, and of all rows before it.
         let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
             Ok(restored) => restored.unwrap_or_default(),
             Err(error) => return Items::fail(error),

@@ -46,15 +46,8 @@ impl Connections {
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self
-            .may_read
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
         let this = self.clone();
-        datapipes::blocking(move || {
-            let _permit = permit;
+        blocking_with_permit(&self.may_read, move || {
             let idle = this
                 .idle
                 .lock()
@@ -71,7 +64,7 @@ impl Connections {
             }
             outcome
         })
-        .await?
+        .await
     }
 
     /// Writes, on a blocking thread, one after another.
@@ -79,22 +72,15 @@ impl Connections {
         self: &Arc<Self>,
         work: impl FnOnce(&mut Connection) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self
-            .may_write
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
         let this = self.clone();
-        datapipes::blocking(move || {
-            let _permit = permit;
+        blocking_with_permit(&self.may_write, move || {
             let mut writer = this.writer.lock().unwrap_or_else(PoisonError::into_inner);
             if writer.is_none() {
                 *writer = Some(this.open(OpenFlags::SQLITE_OPEN_READ_WRITE)?);
             }
             work(writer.as_mut().expect("opened above"))
         })
-        .await?
+        .await
     }
 
     /// Opens a connection for reading. If the folder is read-only, SQLite cannot create the files
@@ -161,6 +147,23 @@ impl Connections {
         }
         f(writer.as_ref().unwrap());
     }
+}
+
+/// Runs work on a blocking thread, as soon as there is a permit.
+async fn blocking_with_permit<R: Send + 'static>(
+    permits: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<R> + Send + 'static,
+) -> Result<R> {
+    let permit = permits
+        .clone()
+        .acquire_owned()
+        .await
+        .expect("the semaphore is never closed");
+    datapipes::blocking(move || {
+        let _permit = permit;
+        work()
+    })
+    .await?
 }
 
 /// Converts an error of SQLite by its code.

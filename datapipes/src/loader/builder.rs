@@ -373,11 +373,11 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// let mut first = loader(5)?.epoch(0).blocking();
     /// assert_eq!(first.by_ref().count(), 5);
-    /// let state = first.checkpoint()?;
-    /// assert!(state.is_finished());
+    /// let checkpoint = first.checkpoint()?;
+    /// assert!(checkpoint.is_finished());
     ///
     /// // Seven steps more of the same stream.
-    /// assert_eq!(loader(12)?.resume(&state)?.blocking().count(), 7);
+    /// assert_eq!(loader(12)?.resume(&checkpoint)?.blocking().count(), 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn max_steps(mut self, steps: u64) -> Self {

@@ -194,8 +194,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// assert_eq!(seen, whole);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(&self, state: &Checkpoint) -> Result<Epoch<T>> {
-        self.resumed(state, None)
+    pub fn resume(&self, checkpoint: &Checkpoint) -> Result<Epoch<T>> {
+        self.resumed(checkpoint, None)
     }
 
     /// Returns the epoch that training goes on with, by the checkpoint in a file. It is the epoch
@@ -211,15 +211,15 @@ impl<T: Send + 'static> DataLoader<T> {
     /// [`resume`](DataLoader::resume) does: a file that is damaged, or of another graph, is never
     /// treated as missing.
     pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<Epoch<T>> {
-        let state = match Checkpoint::load(path) {
+        let checkpoint = match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.epoch(0)),
-            state => state?,
+            checkpoint => checkpoint?,
         };
-        let epoch = self.resume(&state)?;
+        let epoch = self.resume(&checkpoint)?;
         // The loader decides whether the epoch is finished: another budget of steps may leave
         // something.
         Ok(if epoch.checkpoint()?.is_finished() {
-            self.epoch(state.epoch() + 1)
+            self.epoch(checkpoint.epoch() + 1)
         } else {
             epoch
         })
@@ -264,32 +264,32 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let before = DataLoader::builder(Graph::range(0..100).batch(4)).resumable().build()?;
     /// let mut epoch = before.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(3).count(), 3);
-    /// let state = epoch.checkpoint()?;
+    /// let checkpoint = epoch.checkpoint()?;
     ///
     /// let after = DataLoader::builder(Graph::range(0..100).map(|n| n * 10).batch(4)).resumable().build()?;
-    /// let problem = after.resume(&state).unwrap_err().to_string();
+    /// let problem = after.resume(&checkpoint).unwrap_err().to_string();
     /// assert!(problem.ends_with("`batch` read `range`, and reads `map`; `map` is new"));
-    /// let mut rest = after.resume_edited(&state, Edited::Matching)?.blocking();
+    /// let mut rest = after.resume_edited(&checkpoint, Edited::Matching)?.blocking();
     /// assert_eq!(rest.next().unwrap()?, [120, 130, 140, 150]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<Epoch<T>> {
-        self.resumed(state, Some(edited))
+    pub fn resume_edited(&self, checkpoint: &Checkpoint, edited: Edited) -> Result<Epoch<T>> {
+        self.resumed(checkpoint, Some(edited))
     }
 
-    fn resumed(&self, state: &Checkpoint, edited: Option<Edited>) -> Result<Epoch<T>> {
+    fn resumed(&self, checkpoint: &Checkpoint, edited: Option<Edited>) -> Result<Epoch<T>> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(rank_epoch::not_resumable());
         }
-        let ranks = state.for_graph(flow, settings, edited)?;
+        let ranks = checkpoint.for_graph(flow, settings, edited)?;
         ranks
             .iter()
             .try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
         let ranks = ranks
             .into_iter()
             .map(|(share, saved, resume)| (share, Some((saved, resume))));
-        Ok(self.begin(state.epoch(), ranks.collect(), edited.is_some()))
+        Ok(self.begin(checkpoint.epoch(), ranks.collect(), edited.is_some()))
     }
 
     /// Returns the number of items (usually batches) in an epoch of this rank, if it is known
