@@ -60,7 +60,7 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
 /// The scaled image has its width and height divided by `scale` and rounded up; `part` lies in the
 /// scaled image. The pixels are those of libjpeg-turbo at that scale (Pillow's `draft`), whatever
 /// the part is. Compressed data is read down to the part's last row of blocks, so later damage is
-/// not found, except for a missing end of the file; data to the left and right of the part is only
+/// not found, except for a missing end of the file. Data to the left and right of the part is only
 /// parsed. The limits are those of [`DecodeImage::new`]. Between images, a thread keeps its
 /// buffers.
 ///

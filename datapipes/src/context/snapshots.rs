@@ -59,7 +59,7 @@ impl Context {
     /// called only now and then, about five thousand times a second at most. A resumed epoch
     /// applies the pipe again. The pipe finds the last snapshot that it needs by
     /// [`restored`](Context::restored), and its input begins after the items taken by then, except
-    /// that [held](crate::Held) items come again first; outputs that it repeats are left out
+    /// that [held](crate::Held) items come again first. Outputs that it repeats are left out
     /// downstream. Does nothing if the loader was not declared
     /// [resumable](crate::loader::Builder::resumable).
     #[inline]

@@ -297,12 +297,12 @@ impl<T: Wire> Graph<T> {
     /// [`Wire`].
     ///
     /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has
-    /// to be the first line of `main`. They start when the first item arrives, all at once, are
-    /// kept from epoch to epoch (two epochs at once have twice as many), and end with the loader,
-    /// or with this process, however that ends. `part` is called here once, and once in each of
-    /// them; it has to make the same steps each time, from nothing but its settings. On anything
-    /// but Linux the part runs in this process, on threads; with `workers(0)` on the consumer's
-    /// thread. There, a crash ends the program.
+    /// to be the first line of `main`. They all start when the first item arrives, and are kept
+    /// from epoch to epoch; two epochs at once have twice as many. They end with the loader, or
+    /// with this process, however that ends. `part` is called here once, and once in each of them;
+    /// it has to make the same steps each time, from nothing but its settings. On anything but
+    /// Linux the part runs in this process, on threads; with `workers(0)` on the consumer's thread.
+    /// There, a crash ends the program.
     ///
     /// - **Order and result** are those of the same steps without processes.
     /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or

@@ -295,9 +295,9 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Returns the number of items (usually batches) in an epoch of this rank, if it is known
     /// without reading. Sources that know it, one-in-one-out pipes, batches, repeats, joins, forks
     /// and sharding keep it known. The number is exact if no item is skipped for an error. For a
-    /// graph without end it is the [budget of steps](Builder::max_steps), if there is one: for a
-    /// [`cycle`](Graph::cycle) of anything upstream, through any steps downstream except those that
-    /// may end a stream by themselves ([`scan`](Graph::scan), [`through`](Graph::through)). This
+    /// graph without end it is the [budget of steps](Builder::max_steps), if there is one. A graph
+    /// is known to have no end if it has a [`cycle`](Graph::cycle), and downstream of it no step
+    /// that may end a stream by itself ([`scan`](Graph::scan), [`through`](Graph::through)). This
     /// number is exact unless the data turn out to be empty. For an epoch that has begun, see
     /// [`Epoch::steps_left`].
     pub fn len_hint(&self) -> Option<u64> {

@@ -111,9 +111,9 @@ pub struct Hints {
     /// [promise](crate::loader::Builder::memory) knows nothing: pieces of a file that it cuts, for
     /// instance. The printed plan says it. 0 unless said otherwise.
     pub buffered_bytes: usize,
-    /// True if `weigh` knows no more of an item than its type tells, as for a node over any type:
-    /// where the type does not tell either, the printed plan says that the weight is unknown.
-    /// Defaults to false.
+    /// True if `weigh` knows no more of an item than its type tells, as for a node over any type.
+    /// If the type does not tell either, the printed plan says that the weight is unknown. Defaults
+    /// to false.
     pub weighs_by_type: bool,
     /// True if all outputs are children of the inputs (see [`Item::child`](crate::Item::child)), so
     /// that a node that groups siblings may stand in the same segment. Defaults to false.

@@ -2,11 +2,11 @@
 //!
 //! The two ends are the two sockets of an unnamed pair: nothing is in the file system, and nothing
 //! can be stale. [`packet`] describes the parts of a message. A slice of
-//! [`PAYLOAD`](crate::codec::PAYLOAD) bytes or more is copied once, into a slot: a memfd that both
-//! processes have mapped, and that is used again when the last clone of the slice is dropped in the
-//! other process. The drop is reported by one store into a [control page](memory::Page). Each end
-//! has a control page, which also counts the messages that it put or took. As long as no end has to
-//! wait, taking costs one system call, which reads the packet.
+//! [`PAYLOAD`](crate::codec::PAYLOAD) bytes or more is copied once, into a slot, which is a memfd
+//! that both processes have mapped. The slot is used again when the last clone of the slice is
+//! dropped in the other process. The drop is reported by one store into a [control
+//! page](memory::Page). Each end has a control page, which also counts the messages that it put or
+//! took. As long as no end has to wait, taking costs one system call, which reads the packet.
 //!
 //! Each end treats all input from the other as untrusted. A faulty process can spoil only the bytes
 //! that it is about to send. Lengths are checked. Memory is mapped only if it cannot shrink and has
