@@ -391,8 +391,8 @@ mod processes {
             );
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What waits here, what waits in the queues of the two children, and what they keep for
-        // what comes.
+        // Items that wait here and in the queues of the two children, and memory that these keep
+        // for later items.
         assert!(
             mapped() < BUDGET + 2 * (16 << 20) + 2 * (32 << 20),
             "{} bytes are mapped",

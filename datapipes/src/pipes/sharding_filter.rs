@@ -108,7 +108,7 @@ fn shard<T: Send + 'static>(
     }
     let cx = cx.clone();
     if again > world as u64 {
-        let message = "more items were kept to pad with than there are ranks";
+        let message = "a checkpoint holds more items for padding than there are ranks";
         return Items::fail(Error::new(ErrorKind::Config, message).at(cx.node()));
     }
     let mut policy = match cx.uneven() {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_and_does_not_fit_is_refused() {
+    fn a_snapshot_that_does_not_fit_is_refused() {
         let wrong: [TurnsState; 4] = [
             ((0, 0, vec![true]), (vec![(0, vec![1, 1])], false)),
             ((0, 0, vec![true; 2]), (vec![], false)),
