@@ -27,8 +27,8 @@ impl Engine {
                 .at(&node.name));
             }
             if !cuts.are(id, node, cursor) {
-                let message = "it was in one segment with its neighbours when the checkpoint was taken and is alone \
-                               now, or the other way round: concurrency or processes have changed";
+                let message = "its segment is another one than when the checkpoint was taken: its neighbours, \
+                               concurrency or processes have changed";
                 return Err(Error::new(ErrorKind::Config, message).at(&node.name));
             }
         }
