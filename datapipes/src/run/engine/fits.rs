@@ -27,7 +27,7 @@ impl Engine {
                 .at(&node.name));
             }
             if !cuts.are(id, node, cursor) {
-                let message = "its segment is another one than when the checkpoint was taken: its neighbours, \
+                let message = "its segment is another one than in the checkpoint: its neighbours, \
                                concurrency or processes have changed";
                 return Err(Error::new(ErrorKind::Config, message).at(&node.name));
             }
