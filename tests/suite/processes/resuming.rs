@@ -216,7 +216,7 @@ fn row_117_another_cut_goes_on_or_is_refused_by_name() {
         assert_eq!(error.kind(), datapipes::ErrorKind::Config);
         let said = error.to_string();
         assert!(
-            said.contains("processes of one of them are others"),
+            said.contains("processes have changed"),
             "{said}"
         );
         assert!(
