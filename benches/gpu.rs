@@ -17,7 +17,7 @@ use candle_nn::{
 };
 use datapipes::{DataLoader, Graph, Rng};
 use datapipes_candle::{CandleLoader, to_candle};
-use datapipes_image::{Filter, Image, ImageRows, prelude::*, resize};
+use datapipes_image::{Image, ImageRows, ResizeFilter, prelude::*, resize};
 use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
 use support::bar;
 
@@ -168,7 +168,7 @@ fn feed(
     ))
 }
 
-/// Writes pictures with a photograph's spectrum, in shards of 512.
+/// Writes images with a photograph's spectrum, in shards of 512.
 fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let graph = Graph::range(0..IMAGES).try_map_with_rng(|number, rng: &mut Rng| {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
@@ -176,7 +176,7 @@ fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
             &Image::new(40, 30, 3, coarse)?,
             500,
             375,
-            Filter::CatmullRom,
+            ResizeFilter::CatmullRom,
         )?;
         image
             .data_mut()
@@ -221,7 +221,7 @@ fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()
     Ok(move |_: &Batch| products(count))
 }
 
-/// A ResNet-50 (He et al., arXiv 1512.03385), for pictures of 224 x 224 and 1000 classes.
+/// A ResNet-50 (He et al., arXiv 1512.03385), for images of 224 x 224 and 1000 classes.
 struct ResNet {
     stem: (Conv2d, BatchNorm),
     blocks: Vec<Bottleneck>,

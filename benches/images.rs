@@ -2,7 +2,7 @@
 //! CHW, in batches.
 //!
 //! The floor is a bare loop of the same decoder and resizer over files in memory, on one thread and
-//! on two. Peers are those of `benches/peers/images_w2.py` that are installed. Pictures are those
+//! on two. Peers are those of `benches/peers/images_w2.py` that are installed. Images are those
 //! of `$BENCH_DATA/img/train/CLASS/*.jpg`, or, if that is not set, 300 of about 500x375 made for
 //! the run; and the same four times as wide and high.
 
@@ -52,7 +52,7 @@ fn rows() -> ImageRows {
         .normalize(Normalize::IMAGENET)
 }
 
-/// Writes pictures with a photograph's spectrum and about as many bits per pixel.
+/// Writes images with a photograph's spectrum and about as many bits per pixel.
 fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
     let mut rng = Rng::from_key([7; 4]);
     std::fs::create_dir_all(dir.join("class"))?;
@@ -60,7 +60,8 @@ fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
         let (width, height) = (500 * scale, 375 * scale);
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
         let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image = resize(&coarse, width, height, Filter::CatmullRom).expect("a fine size");
+        let mut image =
+            resize(&coarse, width, height, ResizeFilter::CatmullRom).expect("a fine size");
         image
             .data_mut()
             .iter_mut()
@@ -114,7 +115,7 @@ fn bare(rows: &ImageRows, files: &[Bytes], threads: usize) {
     });
 }
 
-/// Decodes the files in separate steps: a whole picture, a crop, a tensor.
+/// Decodes the files in separate steps: a whole image, a crop, a tensor.
 fn steps(files: &[Bytes]) {
     for (number, file) in files.iter().enumerate() {
         let mut rng = Rng::from_key([number as u64; 4]);

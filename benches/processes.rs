@@ -64,7 +64,7 @@ fn crashes() -> (f64, usize) {
             if n % 500 == 250 {
                 std::process::abort();
             }
-            // Takes as long as decoding a picture.
+            // Takes as long as decoding an image.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             n

@@ -1,8 +1,8 @@
 //! Finds a bad sample that was planted into a data set: the loss of a batch is NaN, `bisect` finds
 //! the sample of the batch, and `blame` shows what each node made of it, from a checkpoint.
 //!
-//! `cargo run --release --no-default-features --example blame` makes 200 small pictures in tar
-//! shards (once, in a cache folder). One of them has a single color, and scaling a picture by its
+//! `cargo run --release --no-default-features --example blame` makes 200 small images in tar
+//! shards (once, in a cache folder). One of them has a single color, and scaling an image by its
 //! standard deviation then divides by zero.
 //!
 //! The program also answers
@@ -22,7 +22,7 @@ use datapipes_io::formats::ShardWriter;
 use datapipes_io::{Sample, list_files, prelude::*};
 use support::{png, shards};
 
-/// Number of the picture that is bad.
+/// Number of the image that is bad.
 const PLANTED: u64 = 123;
 
 fn main() -> ExitCode {
@@ -31,10 +31,10 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let folder = pictures()?;
-    let state = folder.join("train.state");
+    let path = folder.join("train.checkpoint");
     let loader = DataLoader::builder(graph(&folder))
         .seed(7)
-        .autosave(&state, 2)
+        .autosave(&path, 2)
         .build()?;
     if loader.answer_blame_with(datapipes_image::picture)? {
         return Ok(());
@@ -64,7 +64,7 @@ fn run() -> Result<(), BoxError> {
 
     // The same from the checkpoint alone, as it is possible days later.
     loader.flush_autosave()?;
-    let checkpoint = Checkpoint::load(&state)?;
+    let checkpoint = Checkpoint::load(&path)?;
     let mut shades = Vec::new();
     let blame = loader.blame_with(&checkpoint, step..step + 1, |_, node, values| {
         let value = values.first().and_then(|value| value.downcast_ref());
@@ -79,7 +79,7 @@ fn run() -> Result<(), BoxError> {
     println!("every number of the cropped picture is {}", shades[0]);
     println!(
         "\nby the program: datapipes blame {} --steps {step}..{} --out blamed -- {}",
-        state.display(),
+        path.display(),
         step + 1,
         std::env::current_exe()?.display()
     );
@@ -109,7 +109,7 @@ fn graph(folder: &Path) -> Graph<Tensor> {
         .collate()
 }
 
-/// Scales a picture to the mean 0 and the standard deviation 1.
+/// Scales an image to the mean 0 and the standard deviation 1.
 fn standardize(image: &Image) -> Result<Tensor> {
     let tensor = to_tensor_u8(image)?;
     let shades: Vec<f32> = tensor.as_slice::<u8>()?.iter().map(|&n| n.into()).collect();

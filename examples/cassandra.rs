@@ -1,7 +1,7 @@
 //! A data set in a table: written once, split by its metadata, and read by key for training, in a
 //! global random order.
 //!
-//! `cargo run --release --features sqlite --example cassandra` makes 1000 photo-like pictures of
+//! `cargo run --release --features sqlite --example cassandra` makes 1000 photo-like images of
 //! made-up patients, writes them into an SQLite file in the cache folder (a second run writes only
 //! missing rows), splits them so that no patient is in two parts, and reads them as training would.
 //! With `--features cassandra` and `--url cassandra://HOST/KEYSPACE.TABLE` the table is on a
@@ -88,7 +88,7 @@ fn run() -> Result<(), BoxError> {
     splits.save(&file)?;
     println!("saved as {}\n", file.display());
 
-    // Read by key, in another random order in each epoch, label and picture together.
+    // Read by key, in another random order in each epoch, label and image together.
     let keys = splits.keys("train")?.to_vec();
     let samples = Indexed::new(RowsByIndex::new(table, keys))
         .shuffle()
@@ -130,7 +130,7 @@ fn made_up_schema() -> Schema {
     ])
 }
 
-/// Returns pictures of made-up patients, several of each, by number. Some patients have no known
+/// Returns images of made-up patients, several of each, by number. Some patients have no known
 /// weight.
 fn made_up(ingest: &Ingest, count: u64) -> Graph<Written> {
     let key_of = |number: u64| key("made up", number.to_le_bytes());
@@ -217,7 +217,7 @@ fn measure<T: Send + 'static>(
     Ok(())
 }
 
-/// Returns the URL of a file in the cache folder: one for made-up pictures, and one for each
+/// Returns the URL of a file in the cache folder: one for made-up images, and one for each
 /// folder's name.
 fn sqlite_url(folder: Option<&str>) -> Result<String, BoxError> {
     let cache = shards::cache_folder();

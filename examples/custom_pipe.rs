@@ -1,4 +1,4 @@
-//! A user's pipe that the executor spreads over workers: it hides a square of each picture, at
+//! A user's pipe that the executor spreads over workers: it hides a square of each image, at
 //! random, and the square grows from epoch to epoch.
 //!
 //! `cargo run --no-default-features --example custom_pipe`
@@ -15,8 +15,8 @@ use datapipes::{
 };
 use datapipes_image::{Image, hflip};
 
-/// Hides a square of each picture (Cutout, DeVries and Taylor 2017). Its edge grows evenly over the
-/// first epochs, so that training begins with easy pictures.
+/// Hides a square of each image (Cutout, DeVries and Taylor 2017). Its edge grows evenly over the
+/// first epochs, so that training begins with easy images.
 #[derive(Clone, Debug)]
 struct Cutout {
     /// Final edge of the square, in pixels.
@@ -32,7 +32,7 @@ impl Cutout {
     }
 }
 
-/// Processes one picture, independently of graphs: easy to test, and usable in a closure, too.
+/// Processes one image, independently of graphs: easy to test, and usable in a closure, too.
 fn hide_square(image: &mut Image, edge: u32, rng: &mut Rng) -> datapipes::Result<()> {
     let (width, height, channels) = (image.width(), image.height(), usize::from(image.channels()));
     if edge > width.min(height) {
@@ -73,7 +73,7 @@ impl Pipe<Image> for Cutout {
 
     // Hints for the executor. Without them the result is the same, computed on one thread.
 
-    /// The pipe processes one picture at a time and has no state, so that its input may be split
+    /// The pipe processes one image at a time and has no state, so that its input may be split
     /// anywhere.
     /// There is one output item for each input item, so the length of the data stays known.
     /// Hints for the checker and the printed plan.
@@ -92,7 +92,7 @@ impl Pipe<Image> for Cutout {
     }
 }
 
-/// Draws a gray disk, at another place for each number. Picture 13 is broken: it is tiny.
+/// Draws a gray disk, at another place for each number. Image 13 is broken: it is tiny.
 fn draw(n: u64) -> Image {
     let (width, height) = if n == 13 { (4, 4) } else { (22, 11) };
     let (cx, cy) = (5.0 + (n % 12) as f64, 3.0 + (n % 5) as f64);
@@ -149,7 +149,7 @@ fn main() -> Result<(), BoxError> {
     .build();
     println!("an edge of 0: {}\n", error.err().ok_or("it was not found")?);
 
-    // The pictures are the same for any number of workers; in another epoch they differ, with
+    // The images are the same for any number of workers; in another epoch they differ, with
     // larger squares.
     let mut digests = BTreeSet::new();
     for workers in [0, 1, 4] {
@@ -199,7 +199,7 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Prints picture 8 of each epoch, in characters.
+/// Prints image 8 of each epoch, in characters.
 fn print_beside(images: &[Image]) {
     for (epoch, image) in images.iter().enumerate() {
         print!(

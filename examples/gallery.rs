@@ -1,4 +1,4 @@
-//! The picture steps side by side: what each makes of one photo-like picture.
+//! The image steps side by side: what each makes of one photo-like image.
 //!
 //! `cargo run --release --example gallery -- --out docs/src/gallery` writes a PNG for each step, and
 //! `gallery.md` beside that folder, the page of the guide that shows them.
@@ -20,10 +20,10 @@ use support::png;
 const USAGE: &str = "gallery [--out DIR] [--seed N]";
 const SIZE: (u32, u32) = (160, 120);
 
-/// A step, as one writes it after a graph of pictures, and the graph that ends with it.
+/// A step, as one writes it after a graph of images, and the graph that ends with it.
 type Step = (&'static str, Graph<Image>);
 
-/// Makes a step of the code that is shown beside its picture.
+/// Makes a step of the code that is shown beside its image.
 macro_rules! steps {
     ($photo:ident: $($name:literal => [$($step:tt)+],)+) => {
         vec![$(($name, $photo.clone()$($step)+)),+]
@@ -33,8 +33,8 @@ macro_rules! steps {
 fn steps(photo: &Graph<Image>) -> Vec<Step> {
     let (width, height) = SIZE;
     steps! { photo:
-        "resize(80, 60, Filter::Bilinear)" => [.resize(80, 60, Filter::Bilinear)],
-        "resize_shorter(60, Filter::Lanczos3)" => [.resize_shorter(60, Filter::Lanczos3)],
+        "resize(80, 60, ResizeFilter::Bilinear)" => [.resize(80, 60, ResizeFilter::Bilinear)],
+        "resize_shorter(60, ResizeFilter::Lanczos3)" => [.resize_shorter(60, ResizeFilter::Lanczos3)],
         "center_crop(100, 100)" => [.center_crop(100, 100)],
         "crop(Rect { .. })" => [.crop(Rect { x: 60, y: 10, width: 80, height: 80 })],
         "random_crop(RandomCrop::new(100, 100))" => [.random_crop(RandomCrop::new(100, 100))],

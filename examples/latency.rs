@@ -1,4 +1,4 @@
-//! Reads the same pictures one by one over links of 0, 20 and 150 ms, in each order, with the
+//! Reads the same images one by one over links of 0, 20 and 150 ms, in each order, with the
 //! duration of each batch drawn over time as in figure 4 of *Hiding Latencies in Network-Based
 //! Image Loading for Deep Learning* (Versaci and Busonera, 2024).
 //!
@@ -43,7 +43,7 @@ fn main() -> Result<(), BoxError> {
     });
     names.collect()?;
     let server = Link::folder(&folder);
-    // The server holds the pictures in memory.
+    // The server holds the images in memory.
     std::fs::remove_dir_all(&folder)?;
     let server = server?;
 

@@ -1,13 +1,13 @@
 //! Turns tar shards of JPEGs into shuffled, augmented, batched tensors, on all cores; then prints
 //! the plan and the figures.
 //!
-//! `cargo run --release --example quickstart` makes 4000 photo-like pictures (once, about 450 MB in
+//! `cargo run --release --example quickstart` makes 4000 photo-like images (once, about 450 MB in
 //! a cache folder) and runs an epoch over them. `cargo run --release --example quickstart -- PATH`
 //! runs on your own tar shards, or on a folder with a folder of images for each class.
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size
 //! PIXELS`, `--seed N`, `--images N` (number of pictures to make), `--skip N` (maximum number of
-//! bad pictures to skip), `--progress` (a progress bar), `--report FILE` (a page for a browser with
+//! bad images to skip), `--progress` (a progress bar), `--report FILE` (a page for a browser with
 //! what limits the loader), `--trace FILE` (a timeline for `ui.perfetto.dev`, compressed if the name
 //! ends in `.gz`).
 
@@ -82,8 +82,8 @@ fn run() -> Result<(), BoxError> {
         for result in batches {
             let (images, labels) = result?;
             first.get_or_insert_with(|| begun.elapsed());
-            // A training step would be here. Reading one value of each picture shows that the
-            // pictures are there.
+            // A training step would be here. Reading one value of each image shows that the
+            // images are there.
             let pixels = images.as_slice::<f32>()?;
             mean += pixels
                 .iter()

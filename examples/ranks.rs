@@ -4,7 +4,7 @@
 //! `cargo run --example ranks` starts itself as 4 ranks, stops them after step 5, merges their
 //! checkpoints, and starts itself as 2 ranks that resume. It does so with two graphs:
 //!
-//! - pictures, of which each step has 24 over all ranks: every step equals that of one process,
+//! - images, of which each step has 24 over all ranks: every step equals that of one process,
 //!   whatever the number of ranks;
 //! - members of archives, shuffled by each rank: two ranks read the rest of four, a batch of each
 //!   in turn.

@@ -19,7 +19,7 @@ const USAGE: &str = "remote [--batches N]";
 const TOKEN: &str = "a long random secret, from a file in real life";
 const BATCH: usize = 32;
 
-/// Makes augmented pictures of 64x64, at about the cost of decoding a small image. The random numbers
+/// Makes augmented images of 64x64, at about the cost of decoding a small image. The random numbers
 /// belong to the item, so they are the same on every machine.
 fn pictures(numbers: Graph<u64>) -> Graph<Tensor> {
     numbers.try_map_with_rng(|n, rng| {

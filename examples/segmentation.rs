@@ -1,7 +1,7 @@
-//! Pictures, masks and boxes together: the same random crop, flip and rotation for all three, then
+//! Images, masks and boxes together: the same random crop, flip and rotation for all three, then
 //! batches.
 //!
-//! `cargo run --release --example segmentation` makes 120 pictures of shapes (once, in a cache
+//! `cargo run --release --example segmentation` makes 120 images of shapes (once, in a cache
 //! folder), runs an epoch over them, and checks for every pixel of every batch that its color still
 //! matches its class in the mask.
 //!
@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use datapipes::{BoxError, Collate, DataLoader, Graph, Result, Rng, Tensor};
 use datapipes_image::{
-    Boxes, Filter, Geometry, Image, Mask, Normalize, RandomFlip, RandomResizedCrop, RandomRotation,
-    Rect, Spatial, decode, to_tensor,
+    Boxes, Geometry, Image, Mask, Normalize, RandomFlip, RandomResizedCrop, RandomRotation, Rect,
+    ResizeFilter, Spatial, decode, to_tensor,
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
@@ -27,10 +27,10 @@ use support::{png, shapes};
 const USAGE: &str = "segmentation [--out DIR] [--pictures N] [--batch N] [--size PIXELS] [--workers N] [--seed N] \
                      [--epochs N]";
 
-/// Class of pixels outside of a picture, which training ignores.
+/// Class of pixels outside of an image, which training ignores.
 const IGNORE: u8 = 255;
 
-/// A picture, the class of each of its pixels, and the boxes of its objects.
+/// An image, the class of each of its pixels, and the boxes of its objects.
 struct Scene {
     image: Image,
     mask: Mask,
@@ -63,7 +63,10 @@ impl Scene {
         let geometry = Geometry::of(&self.image)
             .draw(&RandomResizedCrop::new(size, size).scale(0.3, 1.0), rng)?
             .draw(&RandomFlip::horizontal(0.5), rng)?
-            .draw(&RandomRotation::new(15.0).filter(Filter::Bilinear), rng)?;
+            .draw(
+                &RandomRotation::new(15.0).filter(ResizeFilter::Bilinear),
+                rng,
+            )?;
         geometry.apply(self)
     }
 
@@ -160,7 +163,7 @@ fn run() -> Result<(), BoxError> {
         let mut boxed = Share::default();
         for batch in loader.epoch(epoch).blocking() {
             let batch = batch?;
-            // A training step would be here. The example checks that pictures, masks and boxes
+            // A training step would be here. The example checks that images, masks and boxes
             // still match.
             for (index, things) in batch.things.iter().enumerate() {
                 let image = picture(&batch.image.row(index)?)?;
@@ -208,7 +211,7 @@ fn run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Converts a tensor `[3, height, width]` back to a picture.
+/// Converts a tensor `[3, height, width]` back to an image.
 fn picture(tensor: &Tensor) -> Result<Image> {
     let (height, width) = (tensor.shape()[1], tensor.shape()[2]);
     let values = tensor.as_slice::<f32>()?;
@@ -261,7 +264,7 @@ impl Share {
     }
 }
 
-/// Draws three columns of pictures with their boxes, each with its mask beside it.
+/// Draws three columns of images with their boxes, each with its mask beside it.
 fn draw(sheet: &[(Image, Mask, Boxes)]) -> Result<Image, BoxError> {
     let (image, ..) = sheet.first().ok_or("no pictures")?;
     let (width, height) = (image.width(), image.height());
@@ -281,7 +284,7 @@ fn draw(sheet: &[(Image, Mask, Boxes)]) -> Result<Image, BoxError> {
                 .copied()
                 .unwrap_or([255; 3]);
             put(x, y, image.pixel(x, y));
-            // The mask over the picture, so that a mismatch is visible.
+            // The mask over the image, so that a mismatch is visible.
             let over: Vec<u8> = image
                 .pixel(x, y)
                 .iter()

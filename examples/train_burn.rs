@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --no-default-features --features burn --example train_burn` makes the
 //! shards (once, in a cache folder), trains on the CPU for one to two minutes, and prints the
-//! accuracy of the net on test pictures, and the time that the training waited for data. In a
+//! accuracy of the net on test images, and the time that the training waited for data. In a
 //! terminal it shows burn's dashboard. `… -- PATH` trains on MNIST or CIFAR-10, by the files below
 //! the path.
 //!
@@ -34,7 +34,7 @@ use support::digits::{CLASSES, Pictures};
 
 const USAGE: &str = "train_burn [PATH] [--small] [--epochs N] [--batch N] [--workers N] [--seed N]";
 
-/// Pictures `[n, channels, 32, 32]` and their classes.
+/// Images `[n, channels, 32, 32]` and their classes.
 type Batch = (Tensor<4>, Tensor<1, Int>);
 
 fn main() -> ExitCode {
@@ -164,7 +164,7 @@ impl Net {
         }
     }
 
-    /// Maps pictures to the logits of their classes.
+    /// Maps images to the logits of their classes.
     fn forward(&self, pictures: Tensor<4>) -> Tensor<2> {
         let mut x = pictures;
         for (place, (conv, norm)) in self.convs.iter().zip(&self.norms).enumerate() {

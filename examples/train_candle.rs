@@ -2,8 +2,8 @@
 //! itself.
 //!
 //! `cargo run --release --no-default-features --features candle --example train_candle` draws 22
-//! 000 pictures (once, some 70 MB in a cache folder), trains for some 80 s of CPU time, and prints
-//! the number of test pictures that it classifies correctly, and the time that the training waited
+//! 000 images (once, some 70 MB in a cache folder), trains for some 80 s of CPU time, and prints
+//! the number of test images that it classifies correctly, and the time that the training waited
 //! for data. With a PATH it uses MNIST or CIFAR-10 from the files there.
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--small` (a few seconds, to see that it

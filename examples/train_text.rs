@@ -254,11 +254,11 @@ impl Job {
         // Weights are saved first, under a name with the place in the data; the checkpoint after
         // them marks the pair as complete.
         let path = folder.join("checkpoint");
-        let weights = |state: &Checkpoint| {
+        let weights = |checkpoint: &Checkpoint| {
             folder.join(format!(
                 "weights-{}-{}.safetensors",
-                state.epoch(),
-                state.delivered()
+                checkpoint.epoch(),
+                checkpoint.delivered()
             ))
         };
         let mut learner = Learner::new(self)?;
@@ -281,9 +281,9 @@ impl Job {
             let step = learner.step(&feeds)?;
             number += 1;
             if save && number.is_multiple_of(SAVE_EVERY) {
-                let state = ranks[0].checkpoint()?;
-                learner.variables.save(weights(&state))?;
-                state.save(&path)?;
+                let checkpoint = ranks[0].checkpoint()?;
+                learner.variables.save(weights(&checkpoint))?;
+                checkpoint.save(&path)?;
             }
             after(step, number)?;
         }

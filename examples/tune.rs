@@ -2,7 +2,7 @@
 //! grid of the paper *DataLoader Parameter Tuner*, and by a search that repeats its runs. Then runs
 //! an epoch with the settings file.
 //!
-//! `cargo run --release --no-default-features --example tune` makes 200 photo-like pictures (once,
+//! `cargo run --release --no-default-features --example tune` makes 200 photo-like images (once,
 //! about 22 MB in a cache folder). `cargo run --release --example tune -- PATH` runs on your own tar
 //! shards, or on a folder with a folder of images for each class.
 //!

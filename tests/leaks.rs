@@ -352,7 +352,7 @@ mod processes {
         (10..100).for_each(run);
         working.assert_back();
         assert_eq!(children(), children_then);
-        // How much is in flight at once is a matter of luck, but never more than what an epoch has.
+        // The number in flight varies, but never exceeds that of an epoch.
         const EPOCH: usize = 150 * 9000 * 8;
         assert!(
             mapped() <= mapped_then + 2 * EPOCH,
@@ -391,8 +391,8 @@ mod processes {
             );
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What waits here, what waits in the queues of the two children, and what they keep for
-        // what comes.
+        // Items that wait here and in the queues of the two children, and memory that these keep
+        // for later items.
         assert!(
             mapped() < BUDGET + 2 * (16 << 20) + 2 * (32 << 20),
             "{} bytes are mapped",

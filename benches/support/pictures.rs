@@ -1,17 +1,17 @@
-//! The work of W2 on pictures in memory.
+//! The work of W2 on images in memory.
 
 use bytes::Bytes;
 use datapipes::{Graph, Rng, Tensor};
 use datapipes_image::prelude::*;
 use datapipes_image::{Image, resize};
 
-/// Makes pictures of about 500x375, as JPEG files in memory.
+/// Makes images of about 500x375, as JPEG files in memory.
 pub fn pictures(count: usize) -> Vec<Bytes> {
     let mut rng = Rng::from_key([7; 4]);
     let mut picture = || {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
         let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image = resize(&coarse, 500, 375, Filter::CatmullRom).expect("a fine size");
+        let mut image = resize(&coarse, 500, 375, ResizeFilter::CatmullRom).expect("a fine size");
         image
             .data_mut()
             .iter_mut()
@@ -26,7 +26,7 @@ pub fn pictures(count: usize) -> Vec<Bytes> {
     (0..count).map(|_| picture()).collect()
 }
 
-/// Does the work of W2 on each picture.
+/// Does the work of W2 on each image.
 pub fn decoded(files: Graph<Bytes>) -> Graph<Tensor> {
     files.image_rows(
         ImageRows::random_resized_crop(224)

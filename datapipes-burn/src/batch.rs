@@ -16,13 +16,13 @@ use crate::tensor::{Kind, into_data, into_tensor};
 /// | tuples of batches | tuples of what they become |
 ///
 /// The element type does not change, unlike with [`Tensor::from_data`], which converts to the
-/// device's default: `u8` pixels become a `Tensor<4, Int>` of `u8`, a quarter of the bytes to
-/// upload, and `.float()` makes floats of them on the device. A tensor that is not of the requested
+/// device's default. `u8` pixels become a `Tensor<4, Int>` of `u8`, with a quarter of the bytes to
+/// upload; `.float()` makes floats of them on the device. A tensor that is not of the requested
 /// kind or rank is an error, and never converted silently.
 ///
-/// Burn's operations take two tensors of the same type only, and panic on others: `i64` labels
-/// cannot be compared with the result of `argmax`, which has the device's default type (`i32` on
-/// the CPU), as burn's accuracy does. Collate labels as `i32`, or apply
+/// Burn's operations panic on two tensors of different types. `i64` labels can therefore not be
+/// compared with the result of `argmax`, which has the device's default type (`i32` on the CPU);
+/// burn's accuracy makes this comparison. Collate labels as `i32`, or apply
 /// `.cast(device.settings().int_dtype)` to the converted labels, in
 /// [`BurnLoader::with`](crate::BurnLoader::with).
 ///

@@ -30,8 +30,8 @@ const PARTS: [&str; 3] = ["model", "optim", "scheduler"];
 /// - Burn's learner saves only at the end of its epochs. With [`BurnLoader::steps_per_epoch`], an
 ///   epoch of the learner is a fixed number of batches, in the middle of the loader's epochs: a
 ///   kill then costs the batches since the last of these. Validation runs as often.
-/// - A file of a checkpoint is written as a whole or not at all, and an old checkpoint is deleted
-///   only when all files of a newer one exist; there may be one more checkpoint than the strategy
+/// - A file of a checkpoint is written as a whole or not at all. An old checkpoint is deleted only
+///   when all files of a newer one exist, so there may be one checkpoint more than the strategy
 ///   keeps. Burn's threads write their files; the loader's checkpoint, some hundred bytes, is on
 ///   the disk before they begin.
 /// - Some values are not in burn's checkpoints and are therefore not resumed: the random state of
@@ -86,7 +86,7 @@ where
     fs::create_dir_all(&files.0).map_err(|error| files.failed(error))?;
     let newest = files.newest()?;
     let loader = match newest {
-        Some(number) => loader.resume(&LoaderCheckpoint::load(files.state(number))?)?,
+        Some(number) => loader.resume(&LoaderCheckpoint::load(files.data(number))?)?,
         None => loader,
     };
     // Without a checkpoint of its own the loader would resume with other data.
@@ -100,7 +100,7 @@ where
     };
     let [model, optim, scheduler] = PARTS;
     let training = training.with_custom_checkpointers(part(model), part(optim), part(scheduler));
-    let strategy = WithState {
+    let strategy = WithData {
         strategy: Box::new(strategy),
         loader,
         files,
@@ -120,8 +120,13 @@ where
 struct Files(PathBuf);
 
 impl Files {
-    fn state(&self, number: usize) -> PathBuf {
-        self.0.join(format!("data-{number}.state"))
+    /// Returns the path of the loader's checkpoint. Earlier versions named it `.state`.
+    fn data(&self, number: usize) -> PathBuf {
+        let earlier = self.0.join(format!("data-{number}.state"));
+        if earlier.exists() {
+            return earlier;
+        }
+        self.0.join(format!("data-{number}.checkpoint"))
     }
 
     fn part(&self, name: &str, number: usize) -> PathBuf {
@@ -130,7 +135,7 @@ impl Files {
 
     /// Returns true if all files of a checkpoint exist.
     fn is_whole(&self, number: usize) -> bool {
-        self.state(number).exists() && PARTS.iter().all(|part| self.part(part, number).exists())
+        self.data(number).exists() && PARTS.iter().all(|part| self.part(part, number).exists())
     }
 
     fn newest(&self) -> Result<Option<usize>> {
@@ -138,10 +143,9 @@ impl Files {
         for entry in fs::read_dir(&self.0).map_err(|error| self.failed(error))? {
             let name = entry.map_err(|error| self.failed(error))?.file_name();
             let number = name.to_str().and_then(|name| {
-                name.strip_prefix("data-")?
-                    .strip_suffix(".state")?
-                    .parse()
-                    .ok()
+                let (number, extension) = name.strip_prefix("data-")?.split_once('.')?;
+                let is_ours = matches!(extension, "checkpoint" | "state");
+                number.parse().ok().filter(|_| is_ours)
             });
             newest = newest.max(number.filter(|&number| self.is_whole(number)));
         }
@@ -199,7 +203,7 @@ fn remove(path: &Path) -> Result<(), CheckpointerError> {
 }
 
 /// A strategy, and the loader's checkpoint next to each of the learner's.
-struct WithState<B, O> {
+struct WithData<B, O> {
     strategy: Box<dyn CheckpointingStrategy>,
     /// Loader that shares its running epoch with the learner's loader.
     loader: BurnLoader<B, O>,
@@ -211,7 +215,7 @@ struct WithState<B, O> {
     late: Vec<usize>,
 }
 
-impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
+impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithData<B, O> {
     /// Called between two epochs of the learner, by the thread that reads the loader.
     fn checkpointing(
         &mut self,
@@ -222,7 +226,7 @@ impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
         if self.saved.is_none_or(|newest| self.files.is_whole(newest)) {
             for old in self.late.drain(..) {
                 self.interrupter
-                    .fail_on_error(remove(&self.files.state(old)));
+                    .fail_on_error(remove(&self.files.data(old)));
                 actions.push(CheckpointingAction::Delete(old));
             }
         }
@@ -233,7 +237,7 @@ impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
                     match self
                         .loader
                         .checkpoint()
-                        .and_then(|state| state.save(self.files.state(number)))
+                        .and_then(|checkpoint| checkpoint.save(self.files.data(number)))
                     {
                         Ok(()) => {
                             self.saved = Some(number);
@@ -247,5 +251,30 @@ impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
             }
         }
         actions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_whole_checkpoint_is_found_by_its_name_of_now_or_earlier() {
+        let folder = std::env::temp_dir().join(format!("datapipes-burn-{}", std::process::id()));
+        let files = Files(folder.clone());
+        fs::create_dir_all(&folder).unwrap();
+        for (data, expected) in [("data-3.state", 3), ("data-7.checkpoint", 7)] {
+            fs::write(folder.join(data), "").unwrap();
+            for part in PARTS {
+                fs::write(files.part(part, expected), "").unwrap();
+            }
+            assert_eq!(files.newest().unwrap(), Some(expected));
+            assert_eq!(files.data(expected), folder.join(data));
+        }
+        for other in ["data-8.checkpoint", "data-9.checkpoint.new", "data-x.state"] {
+            fs::write(folder.join(other), "").unwrap();
+        }
+        assert_eq!(files.newest().unwrap(), Some(7));
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -35,7 +35,7 @@ impl<B: Send + 'static> Reading<B> {
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         match &*self.stage() {
             Stage::Running(epoch) => epoch.checkpoint(),
-            Stage::Ended(Ok(state)) => Ok(state.clone()),
+            Stage::Ended(Ok(checkpoint)) => Ok(checkpoint.clone()),
             Stage::Ended(Err(error)) => Err(Error::new(error.kind(), error.to_string())),
         }
     }

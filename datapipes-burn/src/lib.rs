@@ -73,3 +73,22 @@ pub use dataset::{BurnDataset, FromDataset};
 pub use loader::BurnLoader;
 pub use tensor::Kind;
 pub use waits::Waits;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: Send + Sync>() {}
+
+    /// An item type that is not `Sync`.
+    type Local = std::cell::Cell<u64>;
+
+    #[test]
+    fn loaders_and_data_sets_move_between_threads_and_are_shared_by_them() {
+        shared::<BurnLoader<Local, Local>>();
+        shared::<BurnDataset<Local>>();
+        shared::<FromDataset<dyn burn_core::data::dataset::Dataset<Local>, Local>>();
+        shared::<Waits>();
+    }
+}

@@ -172,9 +172,9 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self
     }
 
-    /// Makes an epoch of burn from this many batches, at least 1: each `iter` continues after the
-    /// batches of the one before, from one of the loader's epochs to the next, which begins as soon
-    /// as the data of the previous one has ended.
+    /// Makes an epoch of burn from this many batches, at least 1. Each `iter` continues after the
+    /// batches of the one before. If the data of an epoch of the loader ends, it continues with the
+    /// loader's next epoch.
     ///
     /// Burn's learner validates and saves its checkpoints only at the end of its epochs. With this
     /// setting it does both in the middle of long ones; see `resumable_training` (feature `train`),
@@ -289,40 +289,40 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// };
     /// let first = loader()?;
     /// assert_eq!(first.iter().take(3).count(), 3);
-    /// let state = first.checkpoint()?;
+    /// let checkpoint = first.checkpoint()?;
     ///
-    /// let second = loader()?.resume(&state)?;
+    /// let second = loader()?.resume(&checkpoint)?;
     /// assert_eq!((second.iter().count(), second.next_epoch()), (2, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(self, state: &Checkpoint) -> Result<Self>
+    pub fn resume(self, checkpoint: &Checkpoint) -> Result<Self>
     where
         B: Send,
     {
-        self.resumed(state, None)
+        self.resumed(checkpoint, None)
     }
 
     /// Resumes with a graph that has changed; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`].
-    pub fn resume_edited(self, state: &Checkpoint, edited: Edited) -> Result<Self>
+    pub fn resume_edited(self, checkpoint: &Checkpoint, edited: Edited) -> Result<Self>
     where
         B: Send,
     {
-        self.resumed(state, Some(edited))
+        self.resumed(checkpoint, Some(edited))
     }
 
-    fn resumed(mut self, state: &Checkpoint, edited: Option<Edited>) -> Result<Self>
+    fn resumed(mut self, checkpoint: &Checkpoint, edited: Option<Edited>) -> Result<Self>
     where
         B: Send,
     {
         // Checked for this loader: another number of steps may leave something to read.
-        let is_finished = resumed(&self.loader, state, edited)?
+        let is_finished = resumed(&self.loader, checkpoint, edited)?
             .checkpoint()?
             .is_finished();
-        *self.next.get_mut() = state.epoch() + u64::from(is_finished);
-        *lock(&self.goes_on) = (!is_finished).then(|| (state.clone(), edited));
+        *self.next.get_mut() = checkpoint.epoch() + u64::from(is_finished);
+        *lock(&self.goes_on) = (!is_finished).then(|| (checkpoint.clone(), edited));
         Ok(self)
     }
 
@@ -338,7 +338,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     {
         match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(self),
-            state => self.resume(&state?),
+            checkpoint => self.resume(&checkpoint?),
         }
     }
 
@@ -358,11 +358,11 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     {
         let slices = lock(&self.slices).clone();
         if !slices.is_empty() && self.device_index.is_none() {
-            let states = slices
+            let checkpoints = slices
                 .values()
                 .map(Reading::checkpoint)
                 .collect::<Result<Vec<_>>>()?;
-            return Checkpoint::merge(&states);
+            return Checkpoint::merge(&checkpoints);
         }
         match lock(&self.reading).clone() {
             Some(reading) => reading.checkpoint(),
@@ -387,8 +387,8 @@ impl<B: Send + 'static, O> BurnLoader<B, O> {
     pub(crate) fn begin(&self) -> Result<(Reading<B>, u64)> {
         let number = self.next.fetch_add(1, Relaxed);
         let (epoch, delivered) = match lock(&self.goes_on).take() {
-            Some((state, edited)) => {
-                let epoch = resumed(&self.loader, &state, edited)?;
+            Some((checkpoint, edited)) => {
+                let epoch = resumed(&self.loader, &checkpoint, edited)?;
                 let delivered = epoch.checkpoint()?.delivered();
                 (epoch, delivered)
             }
@@ -492,12 +492,12 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
 
 fn resumed<B: Send + 'static>(
     loader: &DataLoader<B>,
-    state: &Checkpoint,
+    checkpoint: &Checkpoint,
     edited: Option<Edited>,
 ) -> Result<Epoch<B>> {
     match edited {
-        Some(edited) => loader.resume_edited(state, edited),
-        None => loader.resume(state),
+        Some(edited) => loader.resume_edited(checkpoint, edited),
+        None => loader.resume(checkpoint),
     }
 }
 

@@ -54,3 +54,22 @@ mod tensor;
 pub use batch::IntoCandle;
 pub use loader::{CandleEpoch, CandleLoader};
 pub use tensor::{to_candle, to_candle_widened};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: Send + Sync>() {}
+    /// Asserts, when it is compiled, that values move between threads.
+    fn sent<T: Send>() {}
+
+    /// An item type that is not `Sync`.
+    type Local = std::cell::Cell<u64>;
+
+    #[test]
+    fn loaders_are_shared_by_threads_and_epochs_move_between_them() {
+        shared::<CandleLoader<Local>>();
+        sent::<CandleEpoch<Local>>();
+    }
+}

@@ -179,14 +179,14 @@ impl<U: Send + 'static> CandleLoader<U> {
     /// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
     /// let mut epoch = loader.epoch(0).blocking();
     /// let first: Vec<Tensor> = epoch.by_ref().take(5).collect::<candle_core::Result<_>>()?;
-    /// let state = epoch.checkpoint()?;
+    /// let checkpoint = epoch.checkpoint()?;
     ///
-    /// let rest: Vec<Tensor> = loader.resume(&state)?.blocking().collect::<candle_core::Result<_>>()?;
+    /// let rest: Vec<Tensor> = loader.resume(&checkpoint)?.blocking().collect::<candle_core::Result<_>>()?;
     /// assert_eq!(first.len() + rest.len(), 13);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(&self, state: &Checkpoint) -> Result<CandleEpoch<U>> {
-        begun(self.loader.resume(state))
+    pub fn resume(&self, checkpoint: &Checkpoint) -> Result<CandleEpoch<U>> {
+        begun(self.loader.resume(checkpoint))
     }
 
     /// Returns the epoch from which training continues, by the checkpoint in a file: the epoch of
@@ -206,7 +206,7 @@ impl<U: Send + 'static> CandleLoader<U> {
     /// # let folder = std::env::temp_dir().join(format!("datapipes-candle-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
     ///
-    /// let path = folder.join("train.state");
+    /// let path = folder.join("train.checkpoint");
     /// let graph = Graph::range(0..100).shuffle(20).map(|n| n as f32).batch(8).collate();
     /// let loader = CandleLoader::new(&DataLoader::builder(graph).autosave(&path, 5).build()?, &Device::Cpu);
     /// let first = loader.resume_or_start(&path)?;
@@ -234,8 +234,8 @@ impl<U: Send + 'static> CandleLoader<U> {
     /// let graph = Graph::range(0..100).map(|n| n as f32).batch(8).collate();
     /// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
     /// let mut model = HashMap::from([("w".to_owned(), Tensor::zeros(3, DType::F32, &Device::Cpu)?)]);
-    /// let (path, weights) = (folder.join("train.state"), |state: &Checkpoint| {
-    ///     folder.join(format!("weights-{}-{}.safetensors", state.epoch(), state.delivered()))
+    /// let (path, weights) = (folder.join("train.checkpoint"), |checkpoint: &Checkpoint| {
+    ///     folder.join(format!("weights-{}-{}.safetensors", checkpoint.epoch(), checkpoint.delivered()))
     /// });
     /// if path.exists() {
     ///     model = safetensors::load(weights(&Checkpoint::load(&path)?), &Device::Cpu)?;
@@ -246,9 +246,9 @@ impl<U: Send + 'static> CandleLoader<U> {
     ///     let _batch = batch?; // and the step
     ///     step += 1;
     ///     if step % 5 == 0 {
-    ///         let state = batches.checkpoint()?;
-    ///         safetensors::save(&model, weights(&state))?;
-    ///         state.save(&path)?;
+    ///         let checkpoint = batches.checkpoint()?;
+    ///         safetensors::save(&model, weights(&checkpoint))?;
+    ///         checkpoint.save(&path)?;
     ///     }
     /// }
     /// assert!(weights(&Checkpoint::load(&path)?).exists());
@@ -263,8 +263,8 @@ impl<U: Send + 'static> CandleLoader<U> {
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`], as a candle error.
-    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<CandleEpoch<U>> {
-        begun(self.loader.resume_edited(state, edited))
+    pub fn resume_edited(&self, checkpoint: &Checkpoint, edited: Edited) -> Result<CandleEpoch<U>> {
+        begun(self.loader.resume_edited(checkpoint, edited))
     }
 
     /// Returns the number of batches in an epoch, if it is known without reading.

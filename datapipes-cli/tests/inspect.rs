@@ -206,7 +206,7 @@ fn arrays_with_their_values_in_one_order_and_dumped() {
     let out = folder.path().join("same");
     assert_eq!(lines(&same, &["--dump", out.to_str().unwrap()]).0.len(), 3);
     assert_eq!(std::fs::read_dir(out).unwrap().count(), 3);
-    // What has no arrays says so.
+    // A file without arrays is reported as such.
     let (shown, status) = lines(&write(&folder, "t.txt", "one"), &["--as", "arrays"]);
     assert_eq!((status, &shown[0]["error"]), (1, &json!("Unsupported")));
 }

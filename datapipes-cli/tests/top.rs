@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use datapipes::loader::monitor::Snapshot;
+use datapipes::loader::monitor::Figures;
 use datapipes::{DataLoader, Graph};
 
 // A part of a graph runs in a child of this executable.
@@ -160,7 +160,7 @@ fn a_loader_is_found_and_shown() {
     }
     let lines = printed(top(runtime, &["--json"]));
     assert_eq!(lines.lines().count(), 2);
-    let shown = Snapshot::parse(lines.lines().next().unwrap()).unwrap();
+    let shown = Figures::parse(lines.lines().next().unwrap()).unwrap();
     assert_eq!(
         (shown.process.to_string(), shown.epoch),
         (id.clone(), Some(5))

@@ -71,7 +71,7 @@ fn main() {
                 width: size.0,
                 height: size.1,
             };
-            // Pictures with an orientation are left out: their crops would be of different parts.
+            // Images with an orientation are left out: their crops would be of different parts.
             decode_jpeg_part(&bytes, 1, whole)
                 .is_ok()
                 .then_some(Photo { bytes, size, crop })

@@ -1,13 +1,15 @@
-//! Pictures scaled per second, compared with `fast_image_resize`, as training and evaluation scale
+//! Images scaled per second, compared with `fast_image_resize`, as training and evaluation scale
 //! photos.
 //!
-//! Both allocate their result and take turns, picture by picture; the figures are medians.
+//! Both allocate their result and take turns, image by image; the figures are medians.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use datapipes::Rng;
-use datapipes_image::{Filter, Image, RandomResizedCrop, Rect, random_resized_crop, resized_crop};
+use datapipes_image::{
+    Image, RandomResizedCrop, Rect, ResizeFilter, random_resized_crop, resized_crop,
+};
 use fast_image_resize::images::{CroppedImage, Image as Target, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
@@ -18,7 +20,7 @@ struct Case {
     image: Image,
     parts: Vec<Rect>,
     size: (u32, u32),
-    filter: Filter,
+    filter: ResizeFilter,
 }
 
 fn main() {
@@ -52,59 +54,59 @@ fn main() {
         crops(
             "RGB 500x375, crops -> 224, bilinear",
             photo(500, 375, 3),
-            Filter::Bilinear,
+            ResizeFilter::Bilinear,
         ),
         crops(
             "RGB 500x375, crops -> 224, bicubic",
             photo(500, 375, 3),
-            Filter::CatmullRom,
+            ResizeFilter::CatmullRom,
         ),
         whole(
             "RGB 500x375 -> 224, bilinear",
             photo(500, 375, 3),
             (224, 224),
-            Filter::Bilinear,
+            ResizeFilter::Bilinear,
         ),
         whole(
             "RGB 500x375 -> 224, lanczos",
             photo(500, 375, 3),
             (224, 224),
-            Filter::Lanczos3,
+            ResizeFilter::Lanczos3,
         ),
         whole(
             "RGB 2048x1536 -> 224, bilinear",
             photo(2048, 1536, 3),
             (224, 224),
-            Filter::Bilinear,
+            ResizeFilter::Bilinear,
         ),
         whole(
             "RGB 224 -> 512, bicubic",
             photo(224, 224, 3),
             (512, 512),
-            Filter::CatmullRom,
+            ResizeFilter::CatmullRom,
         ),
         crops(
             "gray 500x375, crops -> 224, bilinear",
             photo(500, 375, 1),
-            Filter::Bilinear,
+            ResizeFilter::Bilinear,
         ),
         whole(
             "gray 2048x1536 -> 224, bilinear",
             photo(2048, 1536, 1),
             (224, 224),
-            Filter::Bilinear,
+            ResizeFilter::Bilinear,
         ),
         whole(
             "gray 224 -> 512, bicubic",
             photo(224, 224, 1),
             (512, 512),
-            Filter::CatmullRom,
+            ResizeFilter::CatmullRom,
         ),
         whole(
             "RGB 500x375 -> 224, nearest",
             photo(500, 375, 3),
             (224, 224),
-            Filter::Nearest,
+            ResizeFilter::Nearest,
         ),
     ];
     println!("{:40} {:>10} {:>10} {:>6}", "", "ours", "theirs", "ratio");
@@ -148,9 +150,9 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 fn other(resizer: &mut Resizer, image: &Image, part: Rect, case: &Case) -> Image {
     let algorithm = match case.filter {
-        Filter::Nearest => ResizeAlg::Nearest,
-        Filter::CatmullRom => ResizeAlg::Convolution(FilterType::CatmullRom),
-        Filter::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
+        ResizeFilter::Nearest => ResizeAlg::Nearest,
+        ResizeFilter::CatmullRom => ResizeAlg::Convolution(FilterType::CatmullRom),
+        ResizeFilter::Lanczos3 => ResizeAlg::Convolution(FilterType::Lanczos3),
         _ => ResizeAlg::Convolution(FilterType::Bilinear),
     };
     let pixel = if image.channels() == 1 {
@@ -176,10 +178,10 @@ fn other(resizer: &mut Resizer, image: &Image, part: Rect, case: &Case) -> Image
 }
 
 /// Returns the parts that random crops choose. They are read off the pixels of a crop from a
-/// picture in which each pixel encodes its position.
+/// image in which each pixel encodes its position.
 fn parts(width: u32, height: u32) -> Vec<Rect> {
     let mut rng = Rng::from_key([1, 2, 3, 4]);
-    let settings = RandomResizedCrop::new(224, 224).filter(Filter::Nearest);
+    let settings = RandomResizedCrop::new(224, 224).filter(ResizeFilter::Nearest);
     let data =
         (0..height).flat_map(|y| (0..width).flat_map(move |x| [(x / 2) as u8, (y / 2) as u8, 0]));
     let places = Image::new(width, height, 3, data.collect()).expect("it fits");
@@ -200,7 +202,7 @@ fn parts(width: u32, height: u32) -> Vec<Rect> {
         .collect()
 }
 
-/// Makes a picture of gradients and grain.
+/// Makes an image of gradients and grain.
 fn photo(width: u32, height: u32, channels: u32) -> Image {
     let value = move |x: u32, y: u32, c: u32| {
         let grain =

@@ -10,9 +10,9 @@ use crate::{Image, Layout, Rect};
 /// Erases a random rectangle: torchvision's `RandomErasing` (Zhong et al. 2017).
 ///
 /// Usually applied to tensors after normalisation, so that 0 is the mean; also works on images.
-/// First draws if anything is erased. If so, draws up to ten times an area, uniformly, and a ratio
-/// of height to width, uniformly in its logarithm, until the rectangle is smaller than the image in
-/// both directions; then its row and column. If no rectangle fits, nothing is erased. With
+/// First draws if anything is erased. If so, draws an area, uniformly, and a ratio of height to
+/// width, uniformly in its logarithm, up to ten times until the rectangle is smaller than the image
+/// in both directions. Then draws its row and column. If no rectangle fits, nothing is erased. With
 /// [`noise`](RandomErasing::noise), the values are drawn last.
 ///
 /// ```
@@ -235,7 +235,7 @@ impl RandomErasing {
             Value::One(value) => Ok(Some(vec![value; channels])),
             Value::Rgb(values) if channels == 3 => Ok(Some(values.to_vec())),
             Value::Rgb(_) => {
-                let message = format!("3 values to erase a picture of {channels} channels with");
+                let message = format!("3 values to erase an image of {channels} channels with");
                 Err(Error::new(ErrorKind::Shape, message))
             }
         }

@@ -104,7 +104,7 @@ pub use crate::layout::Layout;
 pub use crate::mix::{CutMix, MixUp, OneHot, RandomMix, one_hot};
 pub use crate::policy::{RandAugment, TrivialAugmentWide};
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
-pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
+pub use crate::resize::{ResizeFilter, resize, resize_shorter, resized_crop};
 pub use crate::rows::{ImageRows, ImageRowsGraphExt};
 pub use crate::targets::{Boxes, Class, Kept, Keypoint, Keypoints, Mask, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, picture, to_tensor, to_tensor_u8};
@@ -113,9 +113,9 @@ pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, picture, to_tensor
 pub mod prelude {
     pub use crate::{
         Affine, BatchGraphExt, ColorJitter, CutMix, DecodeGraphExt, DecodeImage, EraseGraphExt,
-        Filter, Geometry, Image, ImageGraphExt, ImageRows, ImageRowsGraphExt, Layout, MixUp,
-        Normalize, OneHot, Padding, RandAugment, RandomAffine, RandomCrop, RandomErasing,
-        RandomFlip, RandomGaussianBlur, RandomMix, RandomResizedCrop, RandomRotation, Rect,
+        Geometry, Image, ImageGraphExt, ImageRows, ImageRowsGraphExt, Layout, MixUp, Normalize,
+        OneHot, Padding, RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip,
+        RandomGaussianBlur, RandomMix, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
         Rotation, TrivialAugmentWide,
     };
 }

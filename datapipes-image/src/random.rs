@@ -4,7 +4,7 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::image::{check_edges, check_size};
 use crate::portable::{exp, ln};
-use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
+use crate::{Draw, Geometry, Image, Rect, ResizeFilter, resized_crop};
 
 /// Settings of [`random_resized_crop`]: torchvision's `RandomResizedCrop`.
 ///
@@ -16,7 +16,7 @@ pub struct RandomResizedCrop {
     height: u32,
     scale: (f64, f64),
     ratio: (f64, f64),
-    filter: Filter,
+    filter: ResizeFilter,
 }
 
 impl RandomResizedCrop {
@@ -29,7 +29,7 @@ impl RandomResizedCrop {
             height,
             scale,
             ratio,
-            filter: Filter::Bilinear,
+            filter: ResizeFilter::Bilinear,
         }
     }
 
@@ -50,7 +50,7 @@ impl RandomResizedCrop {
     }
 
     /// Sets the filter for scaling.
-    pub fn filter(self, filter: Filter) -> Self {
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         RandomResizedCrop { filter, ..self }
     }
 
@@ -101,7 +101,7 @@ impl RandomResizedCrop {
     }
 
     /// Returns the filter for scaling.
-    pub(crate) fn resampling(&self) -> Filter {
+    pub(crate) fn resampling(&self) -> ResizeFilter {
         self.filter
     }
 

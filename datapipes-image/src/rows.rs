@@ -10,7 +10,7 @@ use crate::decode::{Memory, Wanted};
 use crate::image::{check_probability, check_size};
 use crate::layout::{Number, RowWriter};
 use crate::resize::{Resampler, shorter_size};
-use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
+use crate::{DecodeImage, Layout, Normalize, RandomResizedCrop, Rect, ResizeFilter};
 
 /// Decodes, crops, scales, mirrors and normalises images, and writes the result into the batch, in
 /// one step without intermediate images. It draws the same random numbers as
@@ -68,14 +68,14 @@ enum Geometry {
     Whole {
         width: u32,
         height: u32,
-        filter: Filter,
+        filter: ResizeFilter,
     },
     /// The middle, after the shorter edge was scaled to a length.
     Center {
         shorter: u32,
         width: u32,
         height: u32,
-        filter: Filter,
+        filter: ResizeFilter,
     },
 }
 
@@ -109,7 +109,7 @@ impl ImageRows {
         ImageRows::new(Geometry::Whole {
             width,
             height,
-            filter: Filter::Bilinear,
+            filter: ResizeFilter::Bilinear,
         })
     }
 
@@ -120,12 +120,12 @@ impl ImageRows {
             shorter,
             width,
             height,
-            filter: Filter::Bilinear,
+            filter: ResizeFilter::Bilinear,
         })
     }
 
-    /// Sets the filter for scaling. Defaults to [`Filter::Bilinear`].
-    pub fn filter(mut self, with: Filter) -> Self {
+    /// Sets the filter for scaling. Defaults to [`ResizeFilter::Bilinear`].
+    pub fn filter(mut self, with: ResizeFilter) -> Self {
         match &mut self.geometry {
             Geometry::Random(crop) => *crop = crop.filter(with),
             Geometry::Whole { filter, .. } | Geometry::Center { filter, .. } => *filter = with,
@@ -205,7 +205,7 @@ impl ImageRows {
         self.check()?;
         if row.shape() != self.shape() {
             let message = format!(
-                "a row of shape {:?} for pictures of {:?}",
+                "a row of shape {:?} for images of {:?}",
                 row.shape(),
                 self.shape()
             );
@@ -320,7 +320,7 @@ impl ImageRows {
         }
     }
 
-    fn resampling(&self) -> Filter {
+    fn resampling(&self) -> ResizeFilter {
         match self.geometry {
             Geometry::Random(crop) => crop.resampling(),
             Geometry::Whole { filter, .. } | Geometry::Center { filter, .. } => filter,
@@ -341,7 +341,7 @@ impl ImageRows {
                 check_size(width, height)?;
                 if width.max(height) > shorter && width.min(height) > shorter {
                     let message = format!(
-                        "a crop of {width}x{height} of pictures whose shorter edge is {shorter}"
+                        "a crop of {width}x{height} of images whose shorter edge is {shorter}"
                     );
                     return Err(Error::new(ErrorKind::Config, message));
                 }

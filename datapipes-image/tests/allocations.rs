@@ -1,4 +1,4 @@
-//! Decoding allocates nothing for a picture once the memory of its thread is large enough.
+//! Decoding allocates nothing for an image once the memory of its thread is large enough.
 
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::cell::Cell;

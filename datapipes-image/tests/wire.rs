@@ -1,4 +1,4 @@
-//! Transfer of pictures and their targets to another process.
+//! Transfer of images and their targets to another process.
 
 use std::fmt::Debug;
 

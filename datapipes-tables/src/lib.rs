@@ -78,6 +78,7 @@ pub mod prelude {
 
 /// The training target of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Wire)]
+#[non_exhaustive]
 pub enum Label {
     /// No label.
     #[default]

@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    fn passing() -> Error {
+    fn transient() -> Error {
         Error::new(ErrorKind::Unavailable, "shaky").transient()
     }
 
@@ -170,7 +170,7 @@ mod tests {
         async fn get(&self, key: Uuid) -> Result<Row> {
             match key {
                 key if key.is_nil() => Err(Error::new(ErrorKind::NotFound, "nil")),
-                key if key.is_max() || self.turn() => Err(passing()),
+                key if key.is_max() || self.turn() => Err(transient()),
                 key => Ok(Row {
                     key,
                     label: Label::None,
@@ -194,12 +194,16 @@ mod tests {
                 })
             };
             match self.turn() {
-                true => stream::iter(vec![Err(passing())]).boxed(),
-                false => stream::iter(vec![row(1), row(2), Err(passing())]).boxed(),
+                true => stream::iter(vec![Err(transient())]).boxed(),
+                false => stream::iter(vec![row(1), row(2), Err(transient())]).boxed(),
             }
         }
         async fn put(&self, _: Vec<NewRow>) -> Result<()> {
-            if self.turn() { Err(passing()) } else { Ok(()) }
+            if self.turn() {
+                Err(transient())
+            } else {
+                Ok(())
+            }
         }
     }
 

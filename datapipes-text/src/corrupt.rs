@@ -37,7 +37,7 @@ pub struct MaskTokens {
 }
 
 impl MaskTokens {
-    /// Masks by this token; random tokens are below `vocab`. The rate is 0.15 unless set.
+    /// Masks by this token; random tokens are below `vocab`. The rate defaults to 0.15.
     pub fn new(mask: u32, vocab: u32) -> Self {
         MaskTokens {
             mask,
@@ -115,11 +115,11 @@ impl<T: Document> Pipe<T> for MaskTokens {
 /// pairs `(inputs, targets)` of ids, for [`padded_batch`](datapipes::Graph::padded_batch).
 ///
 /// Spans take `n * density` of a document's `n` tokens, at least one and not all, and have `span`
-/// tokens in the mean; spans and what is between them are random partitions, and the document
-/// begins with tokens that stay. In the inputs a sentinel stands for each span; the targets have
-/// each sentinel and its span, and one sentinel more at the end. Sentinels count down from the first
-/// one, as T5's `<extra_id_0>` and those after it. A document of fewer than two tokens stays, with
-/// one sentinel as its targets.
+/// tokens in the mean. The lengths of the spans, and of the stretches between them, are random
+/// partitions. The document begins with tokens that stay. In the inputs a sentinel stands for each
+/// span; the targets have each sentinel and its span, and one sentinel more at the end. Sentinels
+/// count down from the first one, as T5's `<extra_id_0>` and those after it. A document of fewer
+/// than two tokens stays, with one sentinel as its targets.
 ///
 /// Runs on the CPU workers; order is kept. The spans depend on seed, epoch and item alone.
 ///
@@ -144,7 +144,7 @@ pub struct SpanCorruption {
 
 impl SpanCorruption {
     /// Uses this sentinel for the first span, and the ids below it for those that follow. The
-    /// density is 0.15 and the mean length of a span 3, unless set.
+    /// density defaults to 0.15 and the mean length of a span to 3.
     pub fn new(first_sentinel: u32) -> Self {
         SpanCorruption {
             first: first_sentinel,

@@ -31,10 +31,10 @@ pub trait Document: Send + 'static {
     /// Returns the token ids.
     fn ids(&self) -> &[u32];
 
-    /// Returns the id that the model should give at the place of each token, as many as
-    /// [`ids`](Document::ids), and −100 (or the label that [`Pack::ignore`](crate::Pack::ignore)
-    /// sets) for a token that is not trained, such as a prompt's. `None`, the default, stands for
-    /// the ids themselves.
+    /// Returns a label for each of the [`ids`](Document::ids): the id that the model should give at
+    /// that place. The label of a token that is not trained, such as a prompt's, is −100, or the
+    /// one that [`Pack::ignore`](crate::Pack::ignore) sets. `None`, the default, stands for the ids
+    /// themselves.
     fn labels(&self) -> Option<&[i64]> {
         None
     }

@@ -11,11 +11,11 @@ use crate::{Tokenizer, Tokens};
 /// fill in the middle.
 ///
 /// With probability [`rate`](Fim::rate) a document is turned back into text and cut at two places,
-/// drawn uniformly among its characters, and its parts are tokenized again: `<prefix> p <suffix> s
-/// <middle> m` (PSM), or, with probability [`spm_rate`](Fim::spm_rate), `<prefix> <suffix> s <middle>
-/// p m` (SPM). It keeps its number of tokens: the suffix is shortened, or padded; a document whose
-/// suffix is too short for that stays as it was. Each part between two [end tokens](Fim::end) is a
-/// document of its own.
+/// drawn uniformly among its characters. Its parts are tokenized again and become `<prefix> p
+/// <suffix> s <middle> m` (PSM), or, with probability [`spm_rate`](Fim::spm_rate), `<prefix>
+/// <suffix> s <middle> p m` (SPM). The suffix is shortened or padded, so that the document keeps
+/// its number of tokens. If the suffix is too short for that, the document stays as it was. Each
+/// part between two [end tokens](Fim::end) is a document of its own.
 ///
 /// A pipe for `Graph<Tokens>`, after [`tokenize`](crate::TokenizeGraphExt::tokenize) and before
 /// packing. Runs on the CPU workers; order is kept. Which documents are changed and how depends on
@@ -68,13 +68,13 @@ impl Fim {
         }
     }
 
-    /// Sets the probability that a document is changed; 0.5 unless set.
+    /// Sets the probability that a document is changed. Defaults to 0.5.
     pub fn rate(self, rate: f64) -> Self {
         Fim { rate, ..self }
     }
 
-    /// Sets the probability that the suffix of a document that is changed comes before its prefix;
-    /// 0.5 unless set.
+    /// Sets the probability that the suffix of a document that is changed comes before its prefix.
+    /// Defaults to 0.5.
     pub fn spm_rate(self, spm_rate: f64) -> Self {
         Fim { spm_rate, ..self }
     }

@@ -56,3 +56,34 @@ mod sealed {
 
     impl<T> Sealed for datapipes::Graph<T> {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: Send + Sync>() {}
+
+    #[test]
+    fn tokenizers_stores_and_pipes_move_between_threads_and_are_shared_by_them() {
+        shared::<Tokens>();
+        shared::<Packed>();
+        shared::<PackedBatch>();
+        shared::<Pack>();
+        shared::<PackPlan>();
+        shared::<PlannedRow>();
+        shared::<TokenStore>();
+        shared::<GptOrder>();
+        shared::<GptSample>();
+        shared::<Window>();
+        shared::<Tokenize>();
+        shared::<Fim>();
+        shared::<MaskTokens>();
+        shared::<SpanCorruption>();
+        shared::<TokenBudget<fn(&Tokens) -> usize>>();
+        #[cfg(feature = "tokenizers")]
+        shared::<HfTokenizer>();
+        #[cfg(feature = "chat")]
+        shared::<ChatTemplate>();
+    }
+}

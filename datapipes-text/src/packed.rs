@@ -9,23 +9,23 @@ use crate::{Attention, MaskForm, attention_mask};
 /// All fields but `cu_seqlens` have an element for each token of the row. A batch of rows is a
 /// [`PackedBatch`].
 ///
-/// Types follow what frameworks index with: ids and positions are looked up in tables, which
-/// candle, burn and PyTorch do by `u32` or `i64`; labels need a negative number and are indices, so
-/// they are `i64`; `cu_seqlens` is `u32` as candle's flash attention takes it, with the bits of the
-/// `int32` that the original takes.
+/// The types are those that frameworks take. Ids and positions are looked up in tables, which
+/// candle, burn and PyTorch do by `u32` or `i64`. Labels are indices and may be negative, so they
+/// are `i64`. `cu_seqlens` is `u32`, as candle's flash attention takes it; the bits are those of
+/// the `int32` that the original takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Wire)]
 pub struct Packed {
     /// Token ids; the padding id where there is no token.
     pub ids: Vec<u32>,
-    /// Labels: for each token the id that the model should give there, that of the next token of the
-    /// same document. −100, or the label that [`Pack::ignore`](crate::Pack::ignore) sets, where there is
-    /// nothing to learn: at the end of a document, and in padding.
+    /// Labels. The label of a token is the id of the next token of the same document, which the
+    /// model should predict. At the end of a document and in padding it is −100, or the label that
+    /// [`Pack::ignore`](crate::Pack::ignore) sets.
     pub labels: Vec<i64>,
     /// Places of the tokens in their piece of a document, from 0; 0 in padding.
     pub positions: Vec<u32>,
     /// Places where segments begin, from 0, and the length of the row at the end. A segment is a
-    /// piece of a document, or padding: attention stays within a segment, so that this field alone
-    /// makes a mask, and each token, of padding too, has something to attend to.
+    /// piece of a document, or padding. Attention stays within a segment, so this field alone makes
+    /// a mask. A token of padding attends to padding.
     pub cu_seqlens: Vec<u32>,
     /// Numbers of the pieces in the row, from 1; 0 in padding.
     pub document: Vec<u32>,

@@ -17,15 +17,14 @@ use crate::{Packed, TokenStore};
 /// their lengths, which are in the index.
 ///
 /// - Documents come in a random order of seed and epoch. A [window](PackPlan::window) of them is
-///   packed by best-fit decreasing; a document that is longer than a row is cut, and each comes
-///   once.
+///   packed by best-fit decreasing. Each document comes once; one that is longer than a row is cut.
 /// - The rows of a window that cost about the same are in one [step](PackPlan::step), and the steps
-///   come in a random order. So ranks that deal the rows of a step among them have as much to do,
-///   however many they are, and none waits for another.
+///   come in a random order. Ranks share the rows of a step, so each has as much to do as the
+///   others, and none waits.
 /// - The plan depends on seed and epoch alone. Each rank makes all of it, some hundred nanoseconds
-///   for a document, and reads its own rows: the steps of all ranks together are the same for any
-///   number of ranks that divides the rows of a step, also when an epoch is resumed by another
-///   number of ranks.
+///   for a document, and reads its own rows. The steps of all ranks together are therefore the same
+///   for any number of ranks that divides the rows of a step, also if another number of ranks
+///   resumes an epoch.
 /// - Memory is that of a window, whatever the number of documents. A checkpoint has three numbers.
 ///
 /// # Examples
@@ -78,15 +77,15 @@ impl PackPlan {
         }
     }
 
-    /// Sets the number of rows in a step of all ranks together; 64 unless set. The rows of a window
-    /// are a multiple of it: what is missing is made by dividing rows, so a window should have many
-    /// steps.
+    /// Sets the number of rows in a step of all ranks together. Defaults to 64. The rows of a
+    /// window are a multiple of it: what is missing is made by dividing rows, so a window should
+    /// have many steps.
     pub fn step(self, rows: usize) -> Self {
         PackPlan { step: rows, ..self }
     }
 
-    /// Sets how many documents are packed together; 65,536 unless set. More of them pad less; each
-    /// takes about 60 bytes.
+    /// Sets the number of documents that are packed together. Defaults to 65,536. More of them have
+    /// less padding; each takes about 60 bytes.
     pub fn window(self, documents: u64) -> Self {
         PackPlan {
             window: documents,
@@ -94,7 +93,7 @@ impl PackPlan {
         }
     }
 
-    /// Sets the cost of a piece of a document, by its length; the length itself unless set. For
+    /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For
     /// attention within documents, `a * length + b * length * length`.
     pub fn balance(self, cost: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         PackPlan {
@@ -260,9 +259,9 @@ impl Source for PackPlan {
     type Out = PlannedRow;
 
     fn open(&self, cx: &Context) -> Items<PlannedRow> {
-        // The window, the rows of it that were given, and all rows before it.
+        // The number of the window, of its rows that were given, and of all rows before it.
         let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
-            Ok(kept) => kept.unwrap_or_default(),
+            Ok(restored) => restored.unwrap_or_default(),
             Err(error) => return Items::fail(error),
         };
         let (this, cx) = (self.clone(), cx.clone());

@@ -2,7 +2,7 @@
 
 use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Item, Items, Pipe};
 
-/// Groups items into batches of at most so many tokens once padded; see
+/// Groups items into batches whose number of tokens, padding included, has a limit; see
 /// [`TokenBatchGraphExt::token_batch`].
 #[derive(Clone, Debug)]
 #[must_use]
@@ -24,8 +24,8 @@ impl<F> TokenBudget<F> {
         }
     }
 
-    /// Sorts so many items at a time by length; 1024 unless set. More of them pad less, and are
-    /// held longer.
+    /// Sets the number of items that are sorted by length together. Defaults to 1024. A larger
+    /// window has less padding and holds more items.
     pub fn window(self, items: usize) -> Self {
         TokenBudget {
             window: items,
@@ -33,7 +33,7 @@ impl<F> TokenBudget<F> {
         }
     }
 
-    /// Puts at most so many items into a batch.
+    /// Sets the maximum number of items in a batch. Defaults to no limit.
     pub fn max_items(self, items: usize) -> Self {
         TokenBudget {
             max_items: items,
@@ -69,7 +69,7 @@ where
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         let mut index = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         let (this, cx) = (self.clone(), cx.clone());

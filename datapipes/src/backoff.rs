@@ -11,8 +11,8 @@ use crate::{Error, Result};
 ///
 /// The pauses are exponential with *decorrelated jitter*: each is drawn uniformly between
 /// [`first`](Backoff::first) and three times the previous pause, and never exceeds
-/// [`most`](Backoff::most). (Marc Brooker, *Exponential Backoff and Jitter*, AWS Architecture Blog,
-/// 2015.) Clients that failed at the same time therefore do not retry at the same time.
+/// [`most`](Backoff::most) (Marc Brooker, *Exponential Backoff and Jitter*, AWS Architecture Blog,
+/// 2015). Clients that failed at the same time therefore do not retry at the same time.
 ///
 /// # Examples
 /// ```

@@ -1,13 +1,13 @@
 //! Rows of batches: memory that many workers fill at once, each its own row, and that becomes a
 //! batch when they are done.
 //!
-//! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as [`SlabPart`]s,
-//! to be filled on any thread. [`Collate`](crate::Collate) finds that the parts of a batch lie side
-//! by side in one slab and joins them, which copies nothing. If they do not (the order is another),
-//! it copies them, as it would have without slabs. The guess at an item's row therefore affects
-//! speed alone: the row is the number of items before the item, less the rows that were given back
-//! because their items failed, less a shift. A batch that begins in the middle of a slab shows by
-//! how much the guess was off, and corrects the shift for the batches after those on their way.
+//! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as
+//! [`SlabPart`]s, to be filled on any thread. [`Collate`](crate::Collate) finds that the parts of a
+//! batch lie side by side in one slab and joins them, which copies nothing. If they do not (the
+//! order is another), it copies them, as it would have without slabs. The row of an item is a guess
+//! that affects speed alone: the number of items before it, less the rows of items that failed,
+//! less a shift. If a batch begins in the middle of a slab, the guess was wrong by that distance,
+//! and the shift is corrected for batches that have not been started.
 //!
 //! A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many slabs as are in
 //! use at once. Keeping a single row keeps all of its slab.
@@ -25,13 +25,13 @@ use crate::dtype::with_dtype;
 use crate::sync::lock;
 use crate::{DType, Element, TypedVec};
 
-/// Most slabs that a pool keeps for later.
+/// Maximum number of slabs that a pool keeps for later.
 const KEPT: usize = 4;
-/// Most bytes of tensors that are kept for later tensors, in all of the process.
+/// Maximum number of bytes of tensors that are kept for later tensors, in all of the process.
 const SPARE: usize = 64 << 20;
 /// Least bytes of a tensor whose memory is kept: smaller ones come from the allocator's own pools.
 const LARGE: usize = 128 << 10;
-/// Most bytes of a slab: a larger batch is better copied together than laid out ahead.
+/// Maximum number of bytes of a slab: a larger batch is better copied together than laid out ahead.
 const MAX_SLAB: usize = 1 << 30;
 
 /// Memory other than a vector: other processes write rows to it.
@@ -56,8 +56,8 @@ pub(crate) struct Pool {
     wanted: Mutex<Option<Wanted>>,
     /// Bytes that may be kept.
     bytes: usize,
-    /// True if no more is kept than is lent, or an eighth of `bytes`, or one vector: there is
-    /// nothing to keep for who has stopped.
+    /// True if the pool keeps no more bytes than are lent, with a minimum of an eighth of `bytes`
+    /// and of one vector, so that it gives its memory up when its users have stopped.
     by_use: bool,
     /// Bytes of vectors that are lent.
     lent: AtomicUsize,
@@ -340,8 +340,8 @@ pub(crate) trait Window: Memory {
 
 /// Rows in another process's memory, for a few items. Large ones are filled in place, the others in
 /// memory of this process, which is written there when they are sent. The other process hands a row
-/// out once it was told of it, and grants the rest again after the end of the job: at both times
-/// this process has no way left to write to them ([`Granted::let_go`]).
+/// out once it was told that the row is full, and grants the remaining rows again after the end of
+/// the job. By then this process can no longer write to them ([`Granted::let_go`]).
 #[derive(Default)]
 pub(crate) struct Granted {
     rows: Vec<Option<Arc<Destination>>>,
@@ -726,7 +726,8 @@ impl SlabPart {
 
     /// Returns the numbers for writing, if they are of this type.
     pub(crate) fn slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
-        // A row that was sent and is changed here afterwards.
+        // The other process may still read a row that was sent, so a change needs a copy of its
+        // own.
         let window = self.slab.destination.as_ref().and_then(|row| row.window());
         if let Some(window) = window.filter(|window| window.is_sealed()) {
             window.detach();

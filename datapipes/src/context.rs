@@ -354,9 +354,10 @@ impl Context {
         self.0.run.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Runs blocking work, such as reading a local file, where it holds up no other I/O: on the
-    /// blocking pool of the async runtime, or at once where the graph runs inline and where the
-    /// workers do work that [seldom waits](field@crate::Hints::seldom_waits).
+    /// Runs blocking work, such as reading a local file, where it holds up no other I/O. That is
+    /// the blocking pool of the async runtime. If the graph runs inline, or workers do the work
+    /// because it [seldom waits](field@crate::Hints::seldom_waits), it runs at once on the calling
+    /// thread.
     ///
     /// # Errors
     /// [`ErrorKind::Panic`] if the work panics.

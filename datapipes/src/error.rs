@@ -103,9 +103,9 @@ pub enum ErrorKind {
     Panic,
     /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
     Config,
-    /// The process that worked on the item was ended by a signal, ended itself, ran out of memory,
-    /// sent an unreadable message, or did not answer in time; twice, the second time with this item
-    /// alone.
+    /// The process that worked on the item failed twice, the second time with this item alone. It
+    /// was ended by a signal, ended itself, ran out of memory, sent an unreadable message, or did
+    /// not answer in time.
     Crashed,
     /// The processes of a part of the graph cannot be started, or end again and again; or threads
     /// cannot be started.

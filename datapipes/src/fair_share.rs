@@ -4,7 +4,7 @@
 //! later inputs share, the inputs after `i` get `k * (rest - share) / rest`. Each input therefore
 //! gets its share of any number of turns, with an error of less than one turn.
 
-/// Greatest ratio of two weights.
+/// Maximum ratio of two weights.
 const MOST: f64 = 1e9;
 /// Integer share of the least weight, if the weights are not integers.
 const SCALE: f64 = 1e6;

@@ -23,7 +23,7 @@ use crate::{Chunk, ChunkIter, Context, Error, ErrorKind, Item, Origin, Result};
 /// Number of items that a consumer wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
-    /// Most items wanted; at least 1.
+    /// Maximum number of items wanted; at least 1.
     pub max: usize,
     /// True if nobody waits for the items: they are asked for ahead of need. A source that must not
     /// run ahead may then answer "not now". A `Stream` cannot be told, so items polled inside a
@@ -119,9 +119,9 @@ pub struct Items<T> {
     produced: Option<Arc<AtomicU64>>,
 }
 
-/// Most items taken ahead of need.
+/// Maximum number of items taken ahead of need.
 const MAX_AHEAD: usize = 1024;
-/// Most nanoseconds spent ahead of need.
+/// Maximum number of nanoseconds spent ahead of need.
 pub(crate) const AHEAD_NS: f64 = 20_000.0;
 /// Number of items that have to come before one more may be made together with others.
 const TRUST: usize = 64;

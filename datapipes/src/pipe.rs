@@ -155,7 +155,7 @@ pub trait Pipe<In>: Send + Sync + 'static {
     /// ```
     /// use datapipes::{Context, Hints, Held, Item, Items, Pipe, PipeSnapshot, Result, Role};
     ///
-    /// /// Batches of so many items.
+    /// /// Groups items into batches of this size.
     /// struct Groups(usize);
     ///
     /// impl Pipe<u64> for Groups {

@@ -75,8 +75,8 @@ impl Rng {
     }
 
     /// Draws uniformly from `0..n`, without bias (Lemire 2019, with rejection). Draws 32 bits if
-    /// they suffice: a word `w` then gives the upper half of the 64 bits of `w * n`, or is rejected,
-    /// and the next one drawn, if the lower half is less than `2³² mod n`.
+    /// they suffice. A word `w` then gives the upper half of the 64 bits of `w * n`. If the lower
+    /// half is less than `2³² mod n`, the word is rejected and the next one drawn.
     ///
     /// # Panics
     /// If `n` is zero.

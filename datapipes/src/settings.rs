@@ -57,7 +57,7 @@ pub(crate) struct Settings {
     pub prefetch: Option<usize>,
     pub concurrency: Option<usize>,
     pub memory: Option<usize>,
-    /// Most bytes that a file may inflate to.
+    /// Maximum number of bytes that a file may inflate to.
     pub max_inflated: Option<u64>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,

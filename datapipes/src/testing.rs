@@ -70,9 +70,9 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Shardable*, if it is declared: cut at any point, the outputs of the pieces are the output of
 ///   the whole.
 /// - *Resumable*, if it is declared (and the pipe is not shardable): stopped after any item, twice,
-///   and resumed from its snapshot, the pipe gives the same as without a stop; by position, if that
-///   is declared, it gives the item at each position. All this is checked with errors between the
-///   items of its input, few and many, which a loader may skip.
+///   and resumed from its snapshot, the pipe gives the same as without a stop. If it goes by
+///   position, it gives the item at each position. The check has inputs with few and with many
+///   errors between the items, which a loader may skip.
 /// - *Lineage*, if it [is declared](Hints::lineage): with the input in other orders, stopped
 ///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
 ///   item once, by their origins.
@@ -252,8 +252,8 @@ pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {
 }
 
 /// Runs a graph once, inline, and collects the output, as [`Graph::collect`] does, but on an async
-/// runtime that all calls share: for tests that run thousands of graphs, each of which would start
-/// threads of its own.
+/// runtime that all calls share. Tests that run thousands of graphs would otherwise start threads
+/// for each.
 ///
 /// # Errors
 /// The first error of an item.
@@ -510,9 +510,9 @@ impl Fail {
     }
 }
 
-/// Runs a function again and again: the first time its first [`Fail::call`] fails, then its second,
-/// and so on until a run meets no failure; then all that once more with every call failing from
-/// then on. SQLite tests in this way.
+/// Runs a function again and again. In the first run its first [`Fail::call`] fails, in the next
+/// the second, and so on until a run meets no failure. Then all is repeated, with every later call
+/// of a run failing as well. SQLite tests in this way.
 ///
 /// # Panics
 /// Panics if no end comes in sight.
@@ -647,9 +647,9 @@ pub fn sent<T: Wire>(value: &T) -> Result<T> {
     Ok(value)
 }
 
-/// Checks that a value makes the round trip to another process and back, and that damage is found:
-/// each cut of its bytes is an error of [`ErrorKind::Protocol`], and each flipped bit gives such an
-/// error or another value. For a long value the first 1000 bytes are cut and flipped.
+/// Checks that a value is the same after encoding and decoding, and that damage is found. Each cut
+/// of its bytes is an error of [`ErrorKind::Protocol`], and each flipped bit gives such an error or
+/// another value. For a long value the first 1000 bytes are cut and flipped.
 ///
 /// # Panics
 /// Panics if that does not hold.

@@ -31,8 +31,8 @@
 /// `remote`).
 ///
 /// A child works in the place of a worker, hence the name of the module and of `DATAPIPES_WORKER`.
-/// Everywhere else a worker is one of the threads of
-/// [`Builder::workers`](crate::loader::Builder::workers), which do not need this call.
+/// Elsewhere `workers` are the threads of [`Builder::workers`](crate::loader::Builder::workers),
+/// which do not need this call, or, in `Graph::on_workers`, processes of other machines.
 ///
 /// On anything but Linux it does nothing; there, parts in processes run on threads.
 pub fn init() {

@@ -19,7 +19,7 @@ datapipes::before_main!();
 const TOKEN: &str = "the secret of these tests";
 /// Variable of a machine on which a step hangs.
 const HANGS: &str = "DATAPIPES_TEST_HANGS";
-/// Greatest time for anything to happen.
+/// Maximum time for anything to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn remote() -> Remote {

@@ -12,7 +12,7 @@ use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-/// Edge of every picture in the graphs.
+/// Edge of every image in the graphs.
 pub const SIZE: usize = 32;
 /// Number of classes.
 pub const CLASSES: usize = 10;
@@ -23,11 +23,11 @@ pub struct Pictures {
     pub name: &'static str,
     /// Number of channels: 3, or 1 for MNIST.
     pub channels: usize,
-    /// Number of pictures for training, and for testing.
+    /// Number of images for training, and for testing.
     pub train: usize,
     pub test: usize,
     normalize: Normalize,
-    /// True if a mirrored picture is of the same class.
+    /// True if a mirrored image is of the same class.
     mirror: bool,
     data: Data,
 }
@@ -127,7 +127,7 @@ impl Pictures {
     }
 
     /// Returns batches for testing: all, in order, unchanged. Otherwise like
-    /// [`training_batches`](Pictures::training_batches).
+    /// [`training_batches`](Images::training_batches).
     pub fn test_batches(&self, batch: usize) -> Graph<(Tensor, Tensor)> {
         let images = match &self.data {
             Data::Shards(folder) => decoded(
@@ -149,7 +149,7 @@ impl Pictures {
     }
 }
 
-/// Decodes samples of a shard to pictures with labels.
+/// Decodes samples of a shard to images with labels.
 fn decoded(samples: Graph<Sample>) -> Graph<(Image, i64)> {
     samples
         .try_map(|sample| Ok::<_, Error>((decode(sample.get("jpg")?)?, sample.parse("cls")?)))
@@ -157,7 +157,7 @@ fn decoded(samples: Graph<Sample>) -> Graph<(Image, i64)> {
         .weighed(|(image, _)| image.data().len())
 }
 
-/// Converts rows of an array to pictures with labels: `[height, width]`, or three planes.
+/// Converts rows of an array to images with labels: `[height, width]`, or three planes.
 fn unpacked(rows: Graph<(Tensor, u8)>) -> Graph<(Image, i64)> {
     let image = |(tensor, label): (Tensor, u8)| {
         let pixels = tensor.as_slice::<u8>()?;
@@ -180,7 +180,7 @@ fn unpacked(rows: Graph<(Tensor, u8)>) -> Graph<(Image, i64)> {
     rows.try_map(image).named("unpack")
 }
 
-/// Places the picture in the middle of one of 32x32, moved right and down; its edge pixels are
+/// Places the image in the middle of one of 32x32, moved right and down; its edge pixels are
 /// repeated around it.
 fn framed(image: &Image, right: i64, down: i64) -> Result<Image> {
     let place = |at: usize, edge: u32, shift: i64| {

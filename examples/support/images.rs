@@ -70,7 +70,7 @@ pub fn training_batches(
     images.image_rows(training(size)).batch(batch).collate()
 }
 
-/// Returns the processing of a picture in training.
+/// Returns the processing of an image in training.
 pub fn training(size: u32) -> ImageRows {
     ImageRows::random_resized_crop(size)
         .random_hflip(0.5)

@@ -6,7 +6,7 @@ use datapipes_image::Image;
 use flate2::write::ZlibEncoder;
 use flate2::{Compression, Crc};
 
-/// Encodes a picture as a PNG, with unfiltered rows.
+/// Encodes an image as a PNG, with unfiltered rows.
 pub fn encode(image: &Image) -> Vec<u8> {
     let mut pixels = ZlibEncoder::new(Vec::new(), Compression::default());
     for row in image

@@ -1,4 +1,4 @@
-//! Pictures of shapes, with the class of each pixel and boxes around the shapes, in WebDataset
+//! Images of shapes, with the class of each pixel and boxes around the shapes, in WebDataset
 //! shards. No download.
 
 use std::fs;
@@ -29,7 +29,7 @@ pub fn class_of(rgb: [f32; 3]) -> u8 {
         .unwrap_or(0)
 }
 
-/// Returns the folder of shards with this number of pictures: `x.jpg`, `x.mask.png` (gray, the
+/// Returns the folder of shards with this number of images: `x.jpg`, `x.mask.png` (gray, the
 /// class of each pixel) and `x.boxes.json` (`[[class, left, top, right, bottom], …]`). They are
 /// made if they do not exist yet.
 pub fn make(pictures: u64) -> Result<PathBuf, BoxError> {

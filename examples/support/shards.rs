@@ -1,4 +1,4 @@
-//! Photo-like pictures from a seed, in WebDataset shards. No download, no image library.
+//! Photo-like images from a seed, in WebDataset shards. No download, no image library.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -15,7 +15,7 @@ pub const CLASSES: u64 = 20;
 /// Makes a photo-like JPEG, the same for the same numbers: about 455x380 pixels and 110 kB on
 /// average, like those of ImageNet.
 ///
-/// The picture has a few regions with hard edges, each with its own color (the first by class) and
+/// The image has a few regions with hard edges, each with its own color (the first by class) and
 /// texture, with noise over all.
 pub fn photo(index: u64, seed: u64) -> Vec<u8> {
     let mut rng = Rng::from_key([seed, index, 0, 0x0070_686f_746f]);
@@ -65,7 +65,7 @@ pub fn photo(index: u64, seed: u64) -> Vec<u8> {
 
     let mut jpeg = Vec::with_capacity(128 << 10);
     let mut encoder = Encoder::new(&mut jpeg, 95);
-    // Two in three are subsampled, as pictures of the web are.
+    // Two in three are subsampled, as images of the web are.
     let sampling = if index.is_multiple_of(3) {
         SamplingFactor::F_1_1
     } else {
@@ -100,7 +100,7 @@ fn size(rng: &mut Rng) -> (usize, usize) {
 /// Edge of a [`FIELDS`] field.
 const FIELD: usize = 1024;
 
-/// Random fields with about a 1/f spectrum, as in natural pictures: value noise, twice as fine and
+/// Random fields with about a 1/f spectrum, as in natural images: value noise, twice as fine and
 /// about half as strong in each octave. Their values are from -128 to 127. Made once in a process.
 static FIELDS: LazyLock<Vec<Vec<i8>>> = LazyLock::new(|| {
     (0..6)
@@ -197,8 +197,8 @@ pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Writes pictures 0 to `images` as WebDataset shards, `per_shard` in each; see [`make_files`].
-/// `progress` receives the number of pictures so far.
+/// Writes images 0 to `images` as WebDataset shards, `per_shard` in each; see [`make_files`].
+/// `progress` receives the number of images so far.
 ///
 /// A shard holds `000123.jpg` and `000123.cls`.
 pub fn make_shards(

@@ -10,7 +10,7 @@ use datapipes_io::formats::{Parquet, ParquetRows};
 use datapipes_io::testing::read_all;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    // What many rows refer to stays small if there are few of them.
+    // Values that many rows refer to stay small if there are few rows.
     let format = Parquet::new().batch_rows(16).max_expansion(64 << 20, 1100);
     let filter = "index > 3 and text != 'one' or f64 is null"
         .parse()

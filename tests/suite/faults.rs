@@ -809,7 +809,8 @@ fn row_42_an_error_while_another_node_waits_in_a_full_queue() {
     for workers in WORKERS {
         for panics in [false, true] {
             let begun = Instant::now();
-            // What is above the failing node fills all its queues, and so does the other input.
+            // The nodes upstream of the failing node fill all their queues, and so does the other
+            // input.
             let full = Graph::from_iter_with(|| 0u64..)
                 .map(spin)
                 .concurrency(4)

@@ -785,8 +785,8 @@ impl Step {
                 }
             }
         };
-        // Where ranks share the graph, the filter stands below the join: inputs are not sharded
-        // themselves.
+        // If ranks share the graph, the filter is downstream of the join, and inputs are not
+        // sharded themselves.
         let others = |specs: &[Spec]| -> (Vec<Graph<u64>>, u64) {
             let grown: Vec<_> = specs.iter().map(|spec| spec.grown(None, ranked)).collect();
             let most = grown.iter().map(|(_, most)| most).sum();

@@ -189,7 +189,7 @@ fn the_sum_is_told_of_an_epoch_that_is_dropped_and_not_where_nothing_was_skipped
         loader.epoch(0).blocking().count()
     });
     assert_eq!((count, heard.warnings().len()), (50, 0));
-    // What the consumer gets is not skipped: no warning says so.
+    // An error that the consumer gets is not skipped, so there is no warning.
     let (last, heard) = Log::of(|| {
         let failing = Graph::range(0..9).try_map(|n| if n == 4 { Err("four") } else { Ok(n) });
         let loader = DataLoader::builder(failing)

@@ -248,8 +248,8 @@ fn what_waits_for_a_slow_first_answer_stays_within_the_bytes() {
         async move {
             desk.begin();
             if n == 0 {
-                // What is in flight at the start comes through, as many as fit at least, and then
-                // as many more as are let.
+                // Items in flight at the start come through, at least as many as fit, and then as
+                // many more as are allowed.
                 desk.until(0, 9).await?;
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let begun = desk.0.borrow().0;
@@ -397,7 +397,7 @@ fn a_block_of_small_items_is_made_while_an_earlier_one_is_read() {
 
 #[test]
 fn large_items_that_cost_little_share_a_hop() {
-    // What is made in one poll is bounded by its bytes, so these come one by one from above.
+    // The bytes that are made in one poll have a limit, so these items come one by one.
     let large = bytes::Bytes::from_static(&[7; 64 << 10]);
     let graph = Graph::from_vec(vec![large; 3000]).weighed(|bytes| bytes.len());
     let graph = graph.map(|bytes| {
@@ -419,8 +419,8 @@ fn large_items_that_cost_little_share_a_hop() {
         let stats = loader.stats().unwrap();
         let segment = &stats.segments[0];
         let (items, pieces) = (segment.items, segment.morsels);
-        // How many come within some microseconds, and whether a hop pays at all, is the machine's
-        // business.
+        // The number that comes within some microseconds, and the gain of a queue, depend on the
+        // machine.
         if pieces > 0 && 2 * pieces < items {
             return;
         }

@@ -538,7 +538,7 @@ impl Tree {
                     true
                 }
             };
-            // What is split is printed under each of its readers.
+            // A split is printed under each of its readers.
             let entry = tree.lines.entry(name.clone()).or_insert(Line {
                 inputs: vec![],
                 ends_early,

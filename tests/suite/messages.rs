@@ -142,7 +142,7 @@ impl Names {
     /// Returns true if a reader of the message finds the name. A method without a type must be a
     /// method of the types with which graphs and loaders are written.
     fn know(&self, said: &str) -> bool {
-        // What is filled in has a name of the user's, or of the code; what is no name is an
+        // A value that is filled in is a name of the user's or of the code; any other is an
         // example.
         let name = said
             .trim_start_matches('.')

@@ -334,8 +334,8 @@ impl Ranks<'_> {
                 );
             }
         }
-        // Who has ended in an error has no rest; and ranks that do not stand at one step cannot be
-        // put together.
+        // A rank that has ended in an error has no rest, and ranks at different steps cannot be
+        // merged.
         let Ok(state) = Checkpoint::merge(&states) else {
             return Ok(());
         };
@@ -358,7 +358,7 @@ impl Ranks<'_> {
             })
             .collect();
         if rests != in_turn {
-            // Where positions follow from the number of steps, ranks share all anew.
+            // If positions follow from the number of steps, ranks share all items anew.
             let anew = whole(now);
             let from = first[0].len() * then / now;
             let anew: Vec<_> = anew

@@ -69,14 +69,14 @@ const RUN: &[&str] = &[
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
     ("settings", &["contract", "processes"]),
-    // What the processes of a part are like: plain data.
+    // Settings of the processes of a part: plain data.
     ("processes", &["contract"]),
     ("graph", &["contract", "settings", "processes"]),
     ("pipes", &["contract", "graph"]),
     // A step by index has the settings of the pipe of the same name.
     ("index", &["contract", "graph", "pipes"]),
     ("plan", &["contract", "settings", "processes", "graph"]),
-    // What travels between processes is bytes and slices, and errors.
+    // Bytes, slices and errors travel between processes, so a queue knows no graph.
     ("queue", &["contract"]),
     (
         "run",
@@ -89,7 +89,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "queue",
         ],
     ),
-    // The first line of `main` of who wants processes.
+    // The first line of `main` in programs with child processes.
     ("worker", &["run"]),
     (
         "loader",

@@ -53,7 +53,7 @@ impl<T: Send + 'static> Pipe<T> for Groups {
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         let (cx, size) = (cx.clone(), self.0);
         let mut batches: u64 = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
@@ -173,7 +173,7 @@ impl<T: Send + 'static> Pipe<T> for Columns {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         let batches = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::from_chunks(OpenColumns {
@@ -205,7 +205,7 @@ impl<T: Clone + Send + 'static> Pipe<T> for Deal {
         let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
         let pads = world > 1 && cx.uneven() == Some(Uneven::Pad);
         let mut rounds: u64 = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
@@ -275,7 +275,7 @@ impl<T: Send + 'static> Pipe<T> for Every {
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
         let mut taken: u64 = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
@@ -315,7 +315,7 @@ impl<T: Send + 'static> Pipe<T> for Count {
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<(u64, T)> {
         let cx = cx.clone();
         let mut number: u64 = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
@@ -399,7 +399,7 @@ impl<T: Send + 'static> Pipe<T> for Exchange {
             // The position of the draws, the number of items so far, and the number of the item in
             // each place.
             let (drawn, mut taken, places): (u64, u64, Vec<u64>) = match cx.restored() {
-                Ok(kept) => kept.unwrap_or_default(),
+                Ok(restored) => restored.unwrap_or_default(),
                 Err(error) => return out.emit(Err(error)).await,
             };
             rng.seek(drawn);
@@ -459,7 +459,7 @@ impl Pipe<u64> for Ahead {
         }
         Items::generate(async move |out| {
             let mut sum: u64 = match cx.restored() {
-                Ok(kept) => kept.unwrap_or(0),
+                Ok(restored) => restored.unwrap_or(0),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
@@ -496,7 +496,7 @@ impl Pipe<u64> for Fresh {
         let (cx, by) = (cx.clone(), self.0);
         Items::generate(async move |out| {
             let mut last: Option<u64> = match cx.restored() {
-                Ok(kept) => kept.flatten(),
+                Ok(restored) => restored.flatten(),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
@@ -597,7 +597,7 @@ impl Pipe<u64> for Echo {
         let (cx, times) = (cx.clone(), self.0);
         Items::generate(async move |out| {
             let mut given: u64 = match cx.restored() {
-                Ok(kept) => kept.unwrap_or(0),
+                Ok(restored) => restored.unwrap_or(0),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
@@ -634,7 +634,7 @@ impl Join<(u64, u64)> for Pair {
         Items::generate(async move |out| {
             let mut ahead: VecDeque<Held<u64>> = VecDeque::new();
             let mut pairs: u64 = match cx.restored() {
-                Ok(kept) => kept.unwrap_or(0),
+                Ok(restored) => restored.unwrap_or(0),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
@@ -678,7 +678,7 @@ impl Join<(u64, u64)> for Alternate {
         Items::generate(async move |out| {
             // The number that is in force, and the items since the last of the second input.
             let (mut now, mut given) = match cx.restored() {
-                Ok(kept) => kept.unwrap_or((every, 0)),
+                Ok(restored) => restored.unwrap_or((every, 0)),
                 Err(error) => return out.emit(Err(error)).await,
             };
             let mut used = cx.used_outputs();
@@ -787,7 +787,7 @@ impl Source for Numbers {
             };
         }
         let first: u64 = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {

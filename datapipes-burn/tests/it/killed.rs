@@ -165,10 +165,10 @@ fn a_killed_learner_goes_on_in_the_middle_of_an_epoch() {
         "{begins:?}"
     );
     assert!(begins.iter().any(|first| first % BATCHES > 0), "{begins:?}");
-    let states = std::fs::read_dir(folder.path().join("checkpoint")).unwrap();
-    let states =
-        states.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("state".as_ref()));
+    let files = std::fs::read_dir(folder.path().join("checkpoint")).unwrap();
+    let checkpoints = files
+        .filter(|entry| entry.as_ref().unwrap().path().extension() == Some("checkpoint".as_ref()));
     // The strategy keeps one checkpoint, and a second one until the next is complete; each kill may
     // leave one more.
-    assert!(states.count() <= 2 + begins.len());
+    assert!(checkpoints.count() <= 2 + begins.len());
 }

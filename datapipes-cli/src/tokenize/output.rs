@@ -132,7 +132,7 @@ impl Output {
         }
     }
 
-    /// Returns a writer that goes on after so many documents.
+    /// Returns a writer that continues after the first `documents` documents.
     ///
     /// # Errors
     /// Errors of the files, also if they have fewer documents.

@@ -15,7 +15,7 @@ use super::view::{Contact, Sort, View};
 
 /// Columns of a page that is no terminal.
 const PAGE: u16 = 100;
-/// Greatest number of kinds of skipped items that are shown.
+/// Maximum number of kinds of skipped items that are shown.
 const SKIPS: usize = 3;
 const KEYS: &str = " q quit  p pause  s sort  r reset  e epoch  l last 10 s  ↑↓ scroll";
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use datapipes::BoxError;
-use datapipes::loader::monitor::{self, Client, Snapshot};
+use datapipes::loader::monitor::{self, Client, Figures};
 
 use super::format::{clean, rate};
 
@@ -49,10 +49,10 @@ fn process(socket: &Path) -> &str {
 
 /// Returns the place and the first answer of the first loader that runs an epoch; if none does, of the
 /// first that answers. A loader for validation mostly does not.
-pub fn first_running(sockets: &[PathBuf]) -> Result<(usize, Snapshot), BoxError> {
+pub fn first_running(sockets: &[PathBuf]) -> Result<(usize, Figures), BoxError> {
     let mut first = Err("no loader answers".into());
     for (place, socket) in sockets.iter().enumerate() {
-        match Client::connect(socket).and_then(|mut client| client.snapshot()) {
+        match Client::connect(socket).and_then(|mut client| client.figures()) {
             Ok(shown) if shown.running => return Ok((place, shown)),
             Ok(shown) if first.is_err() => first = Ok((place, shown)),
             Ok(_) => {}
@@ -87,7 +87,7 @@ pub fn list_of_several(sockets: &[PathBuf]) -> Option<String> {
     }
     let mut list = format!("{:<16} {:<24} {:>8}  rate\n", "loader", "program", "epoch");
     for socket in sockets {
-        let answer = Client::connect(socket).and_then(|mut client| client.snapshot());
+        let answer = Client::connect(socket).and_then(|mut client| client.figures());
         let name = clean(stem(socket));
         let _ = match answer {
             Ok(shown) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use datapipes::loader::monitor::{Client, Snapshot};
+use datapipes::loader::monitor::{Client, Figures};
 use datapipes::{BoxError, ErrorKind};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -144,7 +144,7 @@ impl Link {
             match client.answer(Duration::ZERO)? {
                 Some(line) => {
                     (self.is_waiting, has_changed) = (false, true);
-                    view.update(Snapshot::parse(&line)?);
+                    view.update(Figures::parse(&line)?);
                 }
                 None if self.asked.elapsed() > SILENT => {
                     view.contact = Contact::Silent(self.asked.elapsed());

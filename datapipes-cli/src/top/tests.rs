@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use datapipes::loader::monitor::Snapshot;
+use datapipes::loader::monitor::Figures;
 use datapipes::{DataLoader, Graph};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -75,8 +75,8 @@ fn answer() -> Value {
     })
 }
 
-fn parse(answer: &Value) -> Snapshot {
-    Snapshot::parse(&answer.to_string()).unwrap()
+fn parse(answer: &Value) -> Figures {
+    Figures::parse(&answer.to_string()).unwrap()
 }
 
 fn view(answer: &Value) -> View {

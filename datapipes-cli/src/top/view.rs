@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use datapipes::loader::monitor::{Description, Snapshot};
+use datapipes::loader::monitor::{Description, Figures};
 use datapipes::loader::{NodeStats, Stats};
 
 use super::find::stem;
@@ -17,7 +17,7 @@ const RECENT: Duration = Duration::from_secs(10);
 pub struct View {
     /// Name of its socket.
     pub name: String,
-    pub latest: Option<Snapshot>,
+    pub latest: Option<Figures>,
     pub description: Option<Description>,
     /// Figures of the last [`RECENT`] of the epoch.
     recent: VecDeque<Stats>,
@@ -59,8 +59,8 @@ pub enum Contact {
 }
 
 impl View {
-    /// Makes a view from the first snapshot. Figures are those of the epoch, as there are no others.
-    pub fn new(socket: &Path, snapshot: Option<Snapshot>, loaders: usize) -> Self {
+    /// Makes a view from the first figures. Figures are those of the epoch, as there are no others.
+    pub fn new(socket: &Path, figures: Option<Figures>, loaders: usize) -> Self {
         let mut view = View {
             name: clean(stem(socket)),
             latest: None,
@@ -73,25 +73,25 @@ impl View {
             contact: Contact::Answers,
             loaders,
         };
-        if let Some(snapshot) = snapshot {
-            view.update(snapshot);
+        if let Some(figures) = figures {
+            view.update(figures);
         }
         view
     }
 
     /// Takes new figures, unless the view is paused.
-    pub fn update(&mut self, snapshot: Snapshot) {
+    pub fn update(&mut self, figures: Figures) {
         self.contact = Contact::Answers;
-        if let Some(description) = &snapshot.description {
+        if let Some(description) = &figures.description {
             self.description = Some(description.clone());
         }
         if self.is_paused {
             return;
         }
         let before = self.latest.as_ref().map(|latest| latest.epoch);
-        if let Some(stats) = &snapshot.stats {
+        if let Some(stats) = &figures.stats {
             let went_back = (self.recent.back()).is_some_and(|last| last.wall > stats.wall);
-            if before != Some(snapshot.epoch) || went_back {
+            if before != Some(figures.epoch) || went_back {
                 self.recent.clear();
                 if let Base::Reset(_) = self.base {
                     self.base = Base::Epoch;
@@ -108,7 +108,7 @@ impl View {
                 self.recent.pop_front();
             }
         }
-        self.latest = Some(snapshot);
+        self.latest = Some(figures);
     }
 
     /// Counts from now on.

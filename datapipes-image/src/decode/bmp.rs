@@ -28,7 +28,7 @@ pub(super) struct Header {
 const RLE8: u32 = 1;
 const RLE4: u32 = 2;
 const BITFIELDS: u32 = 3;
-/// Greatest edge that the decoder accepts.
+/// Maximum edge that the decoder accepts.
 const MAX_EDGE: u32 = 0xffff;
 
 impl Header {
@@ -149,7 +149,7 @@ impl Header {
                 match (pair[0], pair[1]) {
                     (0, end @ (0 | 1)) => {
                         if x < width {
-                            let end = if end == 0 { "row" } else { "picture" };
+                            let end = if end == 0 { "row" } else { "image" };
                             return Bmp.corrupt(&format!(
                                 "row {y} has {x} of {width} pixels before the {end} ends"
                             ));

@@ -30,7 +30,7 @@ pub(super) struct Checked<'a> {
     given: Given,
     made: Vec<u8>,
     used: usize,
-    /// Greatest number of bytes that the stream may inflate to.
+    /// Maximum number of bytes that the stream may inflate to.
     most: u64,
 }
 

@@ -64,7 +64,7 @@ impl Header<'_> {
                     at = blocks_end(bytes, at + 2)?;
                 }
                 IMAGE => break,
-                TRAILER => return Gif.corrupt("it ends without a picture"),
+                TRAILER => return Gif.corrupt("it ends without an image"),
                 // A superfluous empty block between blocks.
                 0 => at += 1,
                 byte => return Gif.corrupt(&format!("a block of type {byte:02x} at byte {at}")),

@@ -60,7 +60,7 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
 /// The scaled image has its width and height divided by `scale` and rounded up; `part` lies in the
 /// scaled image. The pixels are those of libjpeg-turbo at that scale (Pillow's `draft`), whatever
 /// the part is. Compressed data is read down to the part's last row of blocks, so later damage is
-/// not found, except for a missing end of the file; data to the left and right of the part is only
+/// not found, except for a missing end of the file. Data to the left and right of the part is only
 /// parsed. The limits are those of [`DecodeImage::new`]. Between images, a thread keeps its
 /// buffers.
 ///
@@ -212,9 +212,9 @@ impl DecodeImage {
     /// Decodes one file.
     ///
     /// # Errors
-    /// - [`ErrorKind::Truncated`] if the file ends early; also if it has all of its pixels but not
-    ///   its end: the end marker of a JPEG or GIF, a later frame or page, data that the chunks of a
-    ///   PNG or WebP announce.
+    /// - [`ErrorKind::Truncated`] if the file ends early, also if all pixels are there but the end
+    ///   is not: the end marker of a JPEG or GIF, a later frame or page, or data that the chunks of
+    ///   a PNG or WebP announce.
     /// - [`ErrorKind::Corrupt`] if it is a damaged image. Damage inside compressed data often
     ///   decodes to pixels: only PNG has checksums, of its chunks and of the stream of pixels
     ///   inside them. Both are compared.
@@ -292,7 +292,7 @@ impl DecodeImage {
         if bytes > self.max_bytes {
             let limit = self.max_bytes;
             let message = format!(
-                "turning a picture of {width}x{height} needs {bytes} bytes, more than {limit}"
+                "turning an image of {width}x{height} needs {bytes} bytes, more than {limit}"
             );
             return Err(Error::new(ErrorKind::Limit, message));
         }

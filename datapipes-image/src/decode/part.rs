@@ -9,7 +9,7 @@ use super::{DecodeImage, ImageFormat, guarded, jpeg, part_of_jpeg};
 use crate::Rect;
 use crate::resize::{Part, View};
 
-/// Greatest memory that is kept after an image.
+/// Maximum memory that is kept after an image.
 const KEPT: usize = 16 << 20;
 
 /// Memory that is used again from image to image.

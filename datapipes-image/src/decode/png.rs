@@ -20,7 +20,7 @@ pub(super) struct Header {
     pub depth: u8,
     /// 0 is gray, 2 RGB, 3 a palette; 4 and 6 are gray and RGB with alpha.
     pub color: u8,
-    /// Greatest number of bytes of a pixel once it is expanded.
+    /// Maximum number of bytes of a pixel once it is expanded.
     pixel: u64,
     /// Error in the rest of the chunks, if any.
     pub ends: Result<()>,

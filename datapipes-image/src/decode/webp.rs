@@ -102,7 +102,7 @@ impl Header {
         }
         take(bytes, 0, end, "WebP")?;
         let Some(first) = found else {
-            return WebP.corrupt("it has no picture");
+            return WebP.corrupt("it has no image");
         };
         let canvas = (self.width, self.height);
         let (right, bottom) = (first.left + first.size.0, first.top + first.size.1);
@@ -110,7 +110,7 @@ impl Header {
             let ((x, y), (w, h)) = ((first.left, first.top), first.size);
             let (width, height) = canvas;
             return WebP.corrupt(&format!(
-                "a picture of {w}x{h} at ({x}, {y}) on a canvas of {width}x{height}"
+                "an image of {w}x{h} at ({x}, {y}) on a canvas of {width}x{height}"
             ));
         }
         Ok(first)
@@ -174,7 +174,7 @@ impl First {
                 if first.size != told {
                     let ((w, h), (width, height)) = (first.size, told);
                     return WebP.corrupt(&format!(
-                        "a frame of {width}x{height} holds a picture of {w}x{h}"
+                        "a frame of {width}x{height} holds an image of {w}x{h}"
                     ));
                 }
                 return Ok(first);

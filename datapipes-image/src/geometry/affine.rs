@@ -5,7 +5,7 @@ use datapipes::{Error, ErrorKind, Result};
 use super::pad::Fill;
 use super::warp::{Matrix, Warp, warp_image};
 use crate::portable::sin_cos_degrees;
-use crate::{Filter, Image};
+use crate::{Image, ResizeFilter};
 
 /// Settings of [`rotate`]: torchvision's `rotate`. Degrees alone convert into settings.
 ///
@@ -15,7 +15,7 @@ use crate::{Filter, Image};
 #[must_use]
 pub struct Rotation {
     degrees: f64,
-    filter: Filter,
+    filter: ResizeFilter,
     fill: Fill,
     expand: bool,
 }
@@ -25,14 +25,14 @@ impl Rotation {
     pub fn new(degrees: f64) -> Self {
         Rotation {
             degrees,
-            filter: Filter::Nearest,
+            filter: ResizeFilter::Nearest,
             fill: Fill::BLACK,
             expand: false,
         }
     }
 
     /// Sets the filter: `Nearest` or `Bilinear`.
-    pub fn filter(self, filter: Filter) -> Self {
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         Rotation { filter, ..self }
     }
 
@@ -143,7 +143,7 @@ pub struct Affine {
     translate: (f64, f64),
     scale: f64,
     shear: (f64, f64),
-    filter: Filter,
+    filter: ResizeFilter,
     fill: Fill,
 }
 
@@ -161,7 +161,7 @@ impl Affine {
             translate: (0.0, 0.0),
             scale: 1.0,
             shear: (0.0, 0.0),
-            filter: Filter::Nearest,
+            filter: ResizeFilter::Nearest,
             fill: Fill::BLACK,
         }
     }
@@ -193,7 +193,7 @@ impl Affine {
     }
 
     /// Sets the filter: `Nearest` or `Bilinear`.
-    pub fn filter(self, filter: Filter) -> Self {
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         Affine { filter, ..self }
     }
 

@@ -21,7 +21,7 @@ mod warp;
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::image::{check_edges, check_size};
-use crate::{Filter, Image, Rect};
+use crate::{Image, Rect, ResizeFilter};
 
 pub use affine::{Affine, Rotation, affine, rotate};
 pub use pad::{Fill, PadMode, Padding, pad};
@@ -38,7 +38,7 @@ pub use warp::Warp;
 /// ```
 /// use datapipes::{Graph, Result};
 /// use datapipes_image::{
-///     Boxes, Filter, Geometry, Image, Mask, RandomFlip, RandomResizedCrop, RandomRotation,
+///     Boxes, ResizeFilter, Geometry, Image, Mask, RandomFlip, RandomResizedCrop, RandomRotation,
 /// };
 ///
 /// # let image = Image::new(40, 30, 3, vec![7; 40 * 30 * 3])?;
@@ -48,7 +48,7 @@ pub use warp::Warp;
 ///     let geometry = Geometry::of(&image)
 ///         .draw(&RandomResizedCrop::new(32, 32), rng)?
 ///         .draw(&RandomFlip::horizontal(0.5), rng)?
-///         .draw(&RandomRotation::new(10.0).filter(Filter::Bilinear), rng)?;
+///         .draw(&RandomRotation::new(10.0).filter(ResizeFilter::Bilinear), rng)?;
 ///     geometry.apply((image, mask, boxes))
 /// });
 /// let (image, mask, boxes) = training.collect()?.remove(0);
@@ -76,8 +76,8 @@ pub enum Op {
         width: u32,
         /// New height.
         height: u32,
-        /// Filter; masks take the nearest pixel.
-        filter: Filter,
+        /// Filter of the image; masks take the nearest pixel.
+        filter: ResizeFilter,
     },
     /// Crops a part and scales it.
     ResizedCrop {
@@ -87,8 +87,8 @@ pub enum Op {
         width: u32,
         /// New height.
         height: u32,
-        /// Filter; masks take the nearest pixel.
-        filter: Filter,
+        /// Filter of the image; masks take the nearest pixel.
+        filter: ResizeFilter,
     },
     /// Mirrors left and right.
     HFlip,
@@ -213,7 +213,7 @@ impl Geometry {
     ///
     /// # Errors
     /// As [`resize`](crate::resize()).
-    pub fn resize(self, width: u32, height: u32, filter: Filter) -> Result<Self> {
+    pub fn resize(self, width: u32, height: u32, filter: ResizeFilter) -> Result<Self> {
         self.check_from()?;
         check_size(width, height)?;
         Ok(self.push(
@@ -230,7 +230,13 @@ impl Geometry {
     ///
     /// # Errors
     /// As [`resized_crop`](crate::resized_crop()).
-    pub fn resized_crop(self, part: Rect, width: u32, height: u32, filter: Filter) -> Result<Self> {
+    pub fn resized_crop(
+        self,
+        part: Rect,
+        width: u32,
+        height: u32,
+        filter: ResizeFilter,
+    ) -> Result<Self> {
         part.check_within(self.to.0, self.to.1)?;
         check_size(width, height)?;
         Ok(self.push(

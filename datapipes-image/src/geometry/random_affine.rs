@@ -4,7 +4,7 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 
 use super::warp::{Warp, warp_image};
 use super::{Affine, Draw, Fill, Geometry, Rotation};
-use crate::{Filter, Image};
+use crate::{Image, ResizeFilter};
 
 /// Settings of [`random_rotation`]: torchvision's `RandomRotation`.
 ///
@@ -34,7 +34,7 @@ impl RandomRotation {
     }
 
     /// Sets the filter: `Nearest` (the default) or `Bilinear`.
-    pub fn filter(self, filter: Filter) -> Self {
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         RandomRotation {
             rotation: self.rotation.filter(filter),
             ..self
@@ -184,7 +184,7 @@ impl RandomAffine {
     }
 
     /// Sets the filter: `Nearest` (the default) or `Bilinear`.
-    pub fn filter(self, filter: Filter) -> Self {
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         RandomAffine {
             affine: self.affine.filter(filter),
             ..self

@@ -1,23 +1,22 @@
 //! Positions of pixels and points in an image that is rotated, moved, scaled or sheared.
 //!
 //! The matrix is made with `f64` and rounded to multiples of 2⁻³². From there on, the choice of
-//! pixels and their weights are computed in whole numbers. The last bit of a platform's sine, in
-//! which libraries differ, therefore does not reach a pixel: it would have to be next to a tie of
-//! that rounding, one time in a million for a random angle, and never for angles whose sine is
-//! exact (the quarter turns, which are not computed).
+//! pixels and their weights are computed in whole numbers. Platforms differ in the last bit of a
+//! sine. The rounding hides that bit, except if the value is next to a tie, which happens for one
+//! random angle in a million. Quarter turns are not computed, so their sines are exact.
 
 use datapipes::{Error, ErrorKind, Result};
 
 use super::pad::Fill;
 use super::raster::Raster;
 use crate::image::{MAX_PIXELS, check_edges};
-use crate::{Filter, Image};
+use crate::{Image, ResizeFilter};
 
 /// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels are at multiples of half a
 /// pixel.
 const PIXEL: u32 = 33;
 
-/// Greatest distance of a corner, in pixels, so that no position overflows.
+/// Maximum distance of a corner, in pixels, so that no position overflows.
 const FARTHEST: f64 = (1 << 28) as f64;
 
 /// An affine map of an image, resolved for its size. [`Affine`](crate::Affine) and
@@ -30,7 +29,7 @@ pub struct Warp {
     forward: [f64; 6],
     /// Inverse map, in units of 2⁻³².
     back: [i64; 6],
-    filter: Filter,
+    filter: ResizeFilter,
     fill: Fill,
 }
 
@@ -44,11 +43,11 @@ impl Warp {
         from: (u32, u32),
         to: (u32, u32),
         [forward, back]: [Matrix; 2],
-        filter: Filter,
+        filter: ResizeFilter,
         fill: Fill,
     ) -> Result<Warp> {
         check_edges("a turn of an image", from.0, from.1)?;
-        if !matches!(filter, Filter::Nearest | Filter::Bilinear) {
+        if !matches!(filter, ResizeFilter::Nearest | ResizeFilter::Bilinear) {
             let message =
                 format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
             return Err(Error::new(ErrorKind::Config, message));
@@ -238,7 +237,7 @@ impl<P: Copy> Raster<'_, P> {
 }
 
 fn warped<P: Blend>(source: Raster<'_, P>, warp: &Warp, fill: P) -> Vec<P> {
-    if warp.filter == Filter::Nearest {
+    if warp.filter == ResizeFilter::Nearest {
         return source.warp(warp, fill);
     }
     warp.collect(|places, out| {

@@ -16,11 +16,11 @@ use crate::blur::check_blur;
 use crate::color::check_channels;
 use crate::image::{check_probability, check_size};
 use crate::{
-    Affine, ColorJitter, DecodeImage, Filter, Image, Normalize, Padding, RandAugment, RandomAffine,
-    RandomCrop, RandomGaussianBlur, RandomResizedCrop, RandomRotation, Rect, Rotation,
-    TrivialAugmentWide, center_crop, crop, five_crop, gaussian_blur, grayscale, hflip, pad,
-    random_affine, random_crop, random_grayscale, random_resized_crop, random_rotation, resize,
-    resize_shorter, rotate, to_tensor, to_tensor_u8, vflip,
+    Affine, ColorJitter, DecodeImage, Image, Normalize, Padding, RandAugment, RandomAffine,
+    RandomCrop, RandomGaussianBlur, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
+    Rotation, TrivialAugmentWide, center_crop, crop, five_crop, gaussian_blur, grayscale, hflip,
+    pad, random_affine, random_crop, random_grayscale, random_resized_crop, random_rotation,
+    resize, resize_shorter, rotate, to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Import it with the [`prelude`](crate::prelude).
@@ -31,8 +31,8 @@ use crate::{
 ///
 /// # let mut file = Vec::new();
 /// # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
-/// let pictures = datapipes::Graph::from_vec(vec![bytes::Bytes::from(file)]).decode_image().collect()?;
-/// assert_eq!((pictures[0].width(), pictures[0].height(), pictures[0].channels()), (64, 48, 3));
+/// let images = datapipes::Graph::from_vec(vec![bytes::Bytes::from(file)]).decode_image().collect()?;
+/// assert_eq!((images[0].width(), images[0].height(), images[0].channels()), (64, 48, 3));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait DecodeGraphExt: sealed::Sealed {
@@ -65,7 +65,7 @@ impl DecodeGraphExt for Graph<Bytes> {
 /// use datapipes::Graph;
 /// use datapipes_image::prelude::*;
 ///
-/// let pictures = Graph::from_vec(vec![Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?]);
+/// let images = Graph::from_vec(vec![Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?]);
 /// let tensors = pictures.center_crop(2, 2).hflip().to_tensor_u8().collect()?;
 /// assert_eq!(tensors[0].shape(), [1, 2, 2]);
 /// assert_eq!(tensors[0].as_slice::<u8>()?, [3, 2, 7, 6]);
@@ -73,10 +73,10 @@ impl DecodeGraphExt for Graph<Bytes> {
 /// ```
 pub trait ImageGraphExt: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
-    fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;
+    fn resize(self, width: u32, height: u32, filter: ResizeFilter) -> Graph<Image>;
 
     /// Scales such that the shorter edge gets this length; see [`resize_shorter`].
-    fn resize_shorter(self, shorter: u32, filter: Filter) -> Graph<Image>;
+    fn resize_shorter(self, shorter: u32, filter: ResizeFilter) -> Graph<Image>;
 
     /// Crops the middle; see [`center_crop`].
     ///
@@ -171,7 +171,7 @@ pub trait ImageGraphExt: sealed::Sealed {
 }
 
 impl ImageGraphExt for Graph<Image> {
-    fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image> {
+    fn resize(self, width: u32, height: u32, filter: ResizeFilter) -> Graph<Image> {
         let settings = format!("{width}x{height}, {filter:?}");
         let step = Step::new("resize", move |image, _| {
             resize(&image, width, height, filter)
@@ -179,7 +179,7 @@ impl ImageGraphExt for Graph<Image> {
         self.pipe(step.settings(settings).check(check_size(width, height)))
     }
 
-    fn resize_shorter(self, shorter: u32, filter: Filter) -> Graph<Image> {
+    fn resize_shorter(self, shorter: u32, filter: ResizeFilter) -> Graph<Image> {
         let settings = format!("{shorter}, {filter:?}");
         let step = Step::new("resize_shorter", move |image, _| {
             resize_shorter(&image, shorter, filter)

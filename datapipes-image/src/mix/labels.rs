@@ -2,7 +2,7 @@
 
 use datapipes::{DType, Element, Error, ErrorKind, Result, Tensor};
 
-/// Greatest number of classes: a larger one is a mistake, and would not fit in memory.
+/// Maximum number of classes: a larger one is a mistake, and would not fit in memory.
 const MAX_CLASSES: usize = 1 << 24;
 
 /// Makes probabilities of class numbers: 1 for the class, 0 for the others, or smoothed values.

@@ -12,7 +12,7 @@ use warp::{Warp, warp};
 
 use crate::color::{autocontrast, equalize, posterize, solarize};
 use crate::{
-    Filter, Image, adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness,
+    Image, ResizeFilter, adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness,
 };
 
 /// An augmentation. The order is that of torchvision; the drawn number selects by it.
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// Greatest strength of each kind.
+/// Maximum strength of each kind.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     shear: f64,
@@ -110,14 +110,14 @@ fn linspace(start: f32, end: f32, at: u32, steps: u32) -> f32 {
 /// Sampling of moved images, and the colour of new areas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Look {
-    filter: Filter,
+    filter: ResizeFilter,
     fill: [u8; 3],
 }
 
 impl Default for Look {
     fn default() -> Self {
         Look {
-            filter: Filter::Nearest,
+            filter: ResizeFilter::Nearest,
             fill: [0; 3],
         }
     }
@@ -126,9 +126,9 @@ impl Default for Look {
 impl Look {
     fn check(&self) -> Result<()> {
         match self.filter {
-            Filter::Nearest | Filter::Bilinear => Ok(()),
+            ResizeFilter::Nearest | ResizeFilter::Bilinear => Ok(()),
             other => {
-                let message = format!("pictures are moved by Nearest or Bilinear, not {other:?}");
+                let message = format!("images are moved by Nearest or Bilinear, not {other:?}");
                 Err(Error::new(ErrorKind::Config, message))
             }
         }
@@ -164,7 +164,8 @@ impl Op {
 
     fn apply(self, image: &mut Image, look: &Look) -> Result<()> {
         let Op { kind, magnitude } = self;
-        let mut moved = |how: Warp| warp(image, how, look.filter == Filter::Bilinear, look.fill);
+        let mut moved =
+            |how: Warp| warp(image, how, look.filter == ResizeFilter::Bilinear, look.fill);
         match kind {
             Kind::Identity => {}
             Kind::ShearX => moved(Warp::shear(magnitude, 0.0)),
@@ -295,7 +296,10 @@ mod tests {
             ),
             (RandAugment::new(2, 0).bins(1), "of 1"),
             (RandAugment::new(1001, 9), "1001 augmentations"),
-            (RandAugment::new(2, 9).filter(Filter::Lanczos3), "Lanczos3"),
+            (
+                RandAugment::new(2, 9).filter(ResizeFilter::Lanczos3),
+                "Lanczos3",
+            ),
         ] {
             let error = policy.apply(&mut image, &mut rng).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);

@@ -3,7 +3,7 @@
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use super::{Look, Op, Space};
-use crate::{Filter, Image};
+use crate::{Image, ResizeFilter};
 
 /// Applies some augmentations one after another, each chosen at random out of 14, all of one
 /// strength: torchvision's `RandAugment` (Cubuk et al. 2020).
@@ -56,8 +56,8 @@ impl RandAugment {
         RandAugment { bins, ..self }
     }
 
-    /// Sets the filter for moved images: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
-    pub fn filter(self, filter: Filter) -> Self {
+    /// Sets the filter for moved images: [`ResizeFilter::Nearest`], the default, or [`ResizeFilter::Bilinear`].
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         RandAugment {
             look: Look {
                 filter,

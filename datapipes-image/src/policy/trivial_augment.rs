@@ -3,7 +3,7 @@
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use super::{Look, Op, Space};
-use crate::{Filter, Image};
+use crate::{Image, ResizeFilter};
 
 /// Applies one augmentation, chosen at random out of 14, of a random strength: torchvision's
 /// `TrivialAugmentWide` (Müller and Hutter 2021).
@@ -57,8 +57,8 @@ impl TrivialAugmentWide {
         TrivialAugmentWide { bins, ..self }
     }
 
-    /// Sets the filter for moved images: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
-    pub fn filter(self, filter: Filter) -> Self {
+    /// Sets the filter for moved images: [`ResizeFilter::Nearest`], the default, or [`ResizeFilter::Bilinear`].
+    pub fn filter(self, filter: ResizeFilter) -> Self {
         TrivialAugmentWide {
             look: Look {
                 filter,

@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::Filter;
+use crate::ResizeFilter;
 
 /// Number of fraction bits of a weight.
 pub(super) const PRECISION: u32 = 32 - 8 - 2;
@@ -51,7 +51,7 @@ pub(super) struct Axis {
     pub(super) part: (f32, f32),
     /// Edge of the result.
     pub(super) target: u32,
-    pub(super) filter: Filter,
+    pub(super) filter: ResizeFilter,
 }
 
 /// Source pixels that make up a pixel of the result.
@@ -184,19 +184,19 @@ pub(super) fn tap(group: &Group, tap: usize) -> i32 {
 }
 
 /// Returns the reach of a filter to each side when it enlarges.
-fn reach(filter: Filter) -> f64 {
+fn reach(filter: ResizeFilter) -> f64 {
     match filter {
-        Filter::Nearest => 0.0,
-        Filter::Box => 0.5,
-        Filter::Bilinear | Filter::Hamming => 1.0,
-        Filter::CatmullRom => 2.0,
-        Filter::Lanczos3 => 3.0,
+        ResizeFilter::Nearest => 0.0,
+        ResizeFilter::Box => 0.5,
+        ResizeFilter::Bilinear | ResizeFilter::Hamming => 1.0,
+        ResizeFilter::CatmullRom => 2.0,
+        ResizeFilter::Lanczos3 => 3.0,
     }
 }
 
 /// Returns the weight of a pixel at this distance from the centre. Computed in the order in which
 /// Pillow does.
-fn weight(filter: Filter, x: f64) -> f64 {
+fn weight(filter: ResizeFilter, x: f64) -> f64 {
     let sinc = |x: f64| {
         if x == 0.0 {
             1.0
@@ -206,20 +206,22 @@ fn weight(filter: Filter, x: f64) -> f64 {
     };
     let distance = x.abs();
     match filter {
-        Filter::Nearest => 1.0,
-        Filter::Box => f64::from(x > -0.5 && x <= 0.5),
-        Filter::Bilinear if distance < 1.0 => 1.0 - distance,
-        Filter::Hamming if distance == 0.0 => 1.0,
-        Filter::Hamming if distance < 1.0 => {
+        ResizeFilter::Nearest => 1.0,
+        ResizeFilter::Box => f64::from(x > -0.5 && x <= 0.5),
+        ResizeFilter::Bilinear if distance < 1.0 => 1.0 - distance,
+        ResizeFilter::Hamming if distance == 0.0 => 1.0,
+        ResizeFilter::Hamming if distance < 1.0 => {
             // Its constants are of single precision there.
             let x = distance * PI;
             x.sin() / x * (f64::from(0.54f32) + f64::from(0.46f32) * x.cos())
         }
-        Filter::CatmullRom if distance < 1.0 => (1.5 * distance - 2.5) * distance * distance + 1.0,
-        Filter::CatmullRom if distance < 2.0 => {
+        ResizeFilter::CatmullRom if distance < 1.0 => {
+            (1.5 * distance - 2.5) * distance * distance + 1.0
+        }
+        ResizeFilter::CatmullRom if distance < 2.0 => {
             (((distance - 5.0) * distance + 8.0) * distance - 4.0) * -0.5
         }
-        Filter::Lanczos3 if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
+        ResizeFilter::Lanczos3 if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
         _ => 0.0,
     }
 }

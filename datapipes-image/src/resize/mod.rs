@@ -35,7 +35,7 @@ pub(crate) use self::view::{Part, View};
 /// - torchvision without antialiasing is another computation, which this library does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Filter {
+pub enum ResizeFilter {
     /// The nearest pixel.
     Nearest,
     /// The mean of the pixels whose centres lie in a box of 1 pixel. Nearly `Nearest` when it
@@ -64,13 +64,13 @@ pub enum Filter {
 ///
 /// # Examples
 /// ```
-/// # use datapipes_image::{Filter, Image, resize};
+/// # use datapipes_image::{ResizeFilter, Image, resize};
 /// let image = Image::new(2, 1, 1, vec![0, 100])?;
-/// assert_eq!(resize(&image, 1, 1, Filter::Box)?.data(), [50]);
-/// assert_eq!(resize(&image, 4, 1, Filter::Nearest)?.data(), [0, 0, 100, 100]);
+/// assert_eq!(resize(&image, 1, 1, ResizeFilter::Box)?.data(), [50]);
+/// assert_eq!(resize(&image, 4, 1, ResizeFilter::Nearest)?.data(), [0, 0, 100, 100]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<Image> {
+pub fn resize(image: &Image, width: u32, height: u32, filter: ResizeFilter) -> Result<Image> {
     let all = Rect {
         x: 0,
         y: 0,
@@ -88,13 +88,13 @@ pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<
 ///
 /// # Examples
 /// ```
-/// # use datapipes_image::{Filter, Image, resize_shorter};
+/// # use datapipes_image::{ResizeFilter, Image, resize_shorter};
 /// let image = Image::new(500, 375, 1, vec![7; 500 * 375])?;
-/// let small = resize_shorter(&image, 30, Filter::Bilinear)?;
+/// let small = resize_shorter(&image, 30, ResizeFilter::Bilinear)?;
 /// assert_eq!((small.width(), small.height()), (40, 30));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-pub fn resize_shorter(image: &Image, shorter: u32, filter: Filter) -> Result<Image> {
+pub fn resize_shorter(image: &Image, shorter: u32, filter: ResizeFilter) -> Result<Image> {
     let (width, height) = shorter_size(image.width(), image.height(), shorter)?;
     resize(image, width, height, filter)
 }
@@ -110,7 +110,7 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
     let longer = u32::try_from(longer).unwrap_or(u32::MAX);
     if u64::from(shorter) * u64::from(longer) > MAX_PIXELS {
         let message = format!(
-            "a picture of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
+            "an image of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
         );
         return Err(Error::new(ErrorKind::Limit, message));
     }
@@ -128,10 +128,10 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
 ///
 /// # Examples
 /// ```
-/// # use datapipes_image::{Filter, Image, Rect, resized_crop};
+/// # use datapipes_image::{ResizeFilter, Image, Rect, resized_crop};
 /// let image = Image::new(4, 1, 1, vec![0, 100, 200, 50])?;
 /// let middle = Rect { x: 1, y: 0, width: 2, height: 1 };
-/// assert_eq!(resized_crop(&image, middle, 1, 1, Filter::Box)?.data(), [150]);
+/// assert_eq!(resized_crop(&image, middle, 1, 1, ResizeFilter::Box)?.data(), [150]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub fn resized_crop(
@@ -139,7 +139,7 @@ pub fn resized_crop(
     part: Rect,
     width: u32,
     height: u32,
-    filter: Filter,
+    filter: ResizeFilter,
 ) -> Result<Image> {
     thread_local!(static RESAMPLER: RefCell<Resampler> = RefCell::default());
 

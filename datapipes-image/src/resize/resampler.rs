@@ -5,10 +5,10 @@ use datapipes::{Error, ErrorKind, Result};
 use super::coefficients::{Axis, BATCH, SLACK, Span, Table};
 use super::passes::Kernel;
 use super::view::{Part, View};
-use crate::Filter;
+use crate::ResizeFilter;
 use crate::image::check_size;
 
-/// Greatest memory for one image.
+/// Maximum memory for one image.
 const MOST: u64 = 512 << 20;
 
 /// Size of a buffer above which it is freed after an image.
@@ -69,7 +69,7 @@ impl Resampler {
         part: Part,
         width: u32,
         height: u32,
-        filter: Filter,
+        filter: ResizeFilter,
         out: &mut [u8],
     ) -> Result<()> {
         check_size(width, height)?;
@@ -100,7 +100,7 @@ impl Resampler {
         part: Part,
         width: u32,
         height: u32,
-        filter: Filter,
+        filter: ResizeFilter,
         each: impl FnMut(u32, &[u8]),
     ) -> Result<()> {
         check_size(width, height)?;
@@ -119,7 +119,7 @@ impl Resampler {
         };
         if across.is_copy() && down.is_copy() {
             copy(source, across, down, each);
-        } else if filter == Filter::Nearest {
+        } else if filter == ResizeFilter::Nearest {
             self.pick(source, across, down, each)?;
         } else if across.is_copy() || goes_down_first(across, down) {
             self.down_first(source, across, down, each)?;

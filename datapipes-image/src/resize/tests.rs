@@ -8,13 +8,13 @@ use super::view::{Part, View};
 use super::*;
 use crate::{crop, decode};
 
-const FILTERS: [Filter; 6] = [
-    Filter::Nearest,
-    Filter::Box,
-    Filter::Bilinear,
-    Filter::Hamming,
-    Filter::CatmullRom,
-    Filter::Lanczos3,
+const FILTERS: [ResizeFilter; 6] = [
+    ResizeFilter::Nearest,
+    ResizeFilter::Box,
+    ResizeFilter::Bilinear,
+    ResizeFilter::Hamming,
+    ResizeFilter::CatmullRom,
+    ResizeFilter::Lanczos3,
 ];
 
 /// One resampler for each kernel that this machine supports.
@@ -47,7 +47,7 @@ fn scaled(
     source: View<'_>,
     part: Part,
     size: (u32, u32),
-    filter: Filter,
+    filter: ResizeFilter,
 ) -> Vec<u8> {
     // Old contents must be overwritten.
     let mut out = vec![0xA5; size.0 as usize * size.1 as usize * source.channels()];
@@ -216,14 +216,14 @@ fn a_box_sees_beyond_its_edges_and_a_crop_does_not() {
     };
     let mut resampler = Resampler::default();
     let view = View::from(&image);
-    let boxed = scaled(&mut resampler, view, part, (2, 2), Filter::Bilinear);
+    let boxed = scaled(&mut resampler, view, part, (2, 2), ResizeFilter::Bilinear);
     let cropped = view.crop(inside).unwrap();
     let cropped = scaled(
         &mut resampler,
         cropped,
         cropped.whole(),
         (2, 2),
-        Filter::Bilinear,
+        ResizeFilter::Bilinear,
     );
     // Image.resize((2, 2), Image.BILINEAR, box=(2, 2, 6, 6)); Image.crop((2, 2, 6, 6)).resize(...)
     assert_eq!((boxed, cropped), (vec![153; 4], vec![200; 4]));
@@ -233,9 +233,9 @@ fn a_box_sees_beyond_its_edges_and_a_crop_does_not() {
 fn rows_come_one_by_one_from_the_top() {
     let image = noise(40, 30, 3);
     for (size, filter) in [
-        ((16, 9), Filter::Bilinear),
-        ((50, 4), Filter::Lanczos3),
-        ((40, 30), Filter::Box),
+        ((16, 9), ResizeFilter::Bilinear),
+        ((50, 4), ResizeFilter::Lanczos3),
+        ((40, 30), ResizeFilter::Box),
     ] {
         let (view, mut rows, mut all) = (View::from(&image), 0, Vec::new());
         let each = |y: u32, row: &[u8]| {
@@ -265,8 +265,8 @@ fn a_long_line_becomes_a_pixel() {
             // Image.fromarray(numpy.arange(4000, dtype=numpy.uint8).reshape(...)).resize((1, 1),
             // ...)
             let expected = match filter {
-                Filter::Nearest => [208],
-                Filter::Hamming => [127],
+                ResizeFilter::Nearest => [208],
+                ResizeFilter::Hamming => [127],
                 _ => [126],
             };
             assert_eq!(
@@ -310,7 +310,7 @@ fn memory_is_used_again_unless_it_is_large() {
         view,
         view.whole(),
         (1_200_000, 1),
-        Filter::Bilinear,
+        ResizeFilter::Bilinear,
     );
     assert!(
         resampler.memory() < 8 << 20,
@@ -329,7 +329,7 @@ fn row_110_memory_in_between_is_bounded() {
             view.whole(),
             100_000_000,
             1,
-            Filter::Bilinear,
+            ResizeFilter::Bilinear,
             |_, _| unreachable!(),
         )
         .unwrap_err();
@@ -364,20 +364,20 @@ fn what_does_not_fit_is_an_error_with_numbers() {
             height,
         };
         let error = resampler
-            .resize(view, part, 3, 3, Filter::Bilinear, &mut out)
+            .resize(view, part, 3, 3, ResizeFilter::Bilinear, &mut out)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
         assert!(error.to_string().contains("in an image of 10x8"), "{error}");
     }
     let error = resampler
-        .resize(view, view.whole(), 3, 2, Filter::Box, &mut out)
+        .resize(view, view.whole(), 3, 2, ResizeFilter::Box, &mut out)
         .unwrap_err();
     assert_eq!(
         error.to_string(),
         "shape mismatch: 27 bytes for an image of 3x2x3"
     );
     let error = resampler
-        .resize(view, view.whole(), 0, 2, Filter::Box, &mut out)
+        .resize(view, view.whole(), 0, 2, ResizeFilter::Box, &mut out)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
 
@@ -403,7 +403,7 @@ fn what_does_not_fit_is_an_error_with_numbers() {
     };
     assert_eq!(view.crop(beyond).unwrap_err().kind(), ErrorKind::Shape);
     assert_eq!(
-        resized_crop(&image, beyond, 3, 3, Filter::Box)
+        resized_crop(&image, beyond, 3, 3, ResizeFilter::Box)
             .unwrap_err()
             .kind(),
         ErrorKind::Shape
@@ -413,7 +413,7 @@ fn what_does_not_fit_is_an_error_with_numbers() {
 #[test]
 fn sizes_without_pixels_or_without_end_are_errors() {
     for (width, height) in [(0, 5), (5, 0), (u32::MAX, u32::MAX), (20_000, 20_000)] {
-        let error = resize(&noise(4, 4, 3), width, height, Filter::Bilinear).unwrap_err();
+        let error = resize(&noise(4, 4, 3), width, height, ResizeFilter::Bilinear).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(
             error.to_string().contains(&format!("{width}x{height}")),
@@ -421,27 +421,27 @@ fn sizes_without_pixels_or_without_end_are_errors() {
         );
     }
     assert_eq!(
-        resize_shorter(&noise(4, 4, 3), 0, Filter::Bilinear)
+        resize_shorter(&noise(4, 4, 3), 0, ResizeFilter::Bilinear)
             .unwrap_err()
             .kind(),
         ErrorKind::Config
     );
-    assert!(resize_shorter(&noise(4000, 1, 3), u32::MAX, Filter::Bilinear).is_err());
+    assert!(resize_shorter(&noise(4000, 1, 3), u32::MAX, ResizeFilter::Bilinear).is_err());
 }
 
 #[test]
 fn the_shorter_edge_leads() {
     let size = |image: Image| (image.width(), image.height());
     assert_eq!(
-        size(resize_shorter(&noise(50, 37, 3), 20, Filter::Bilinear).unwrap()),
+        size(resize_shorter(&noise(50, 37, 3), 20, ResizeFilter::Bilinear).unwrap()),
         (27, 20)
     );
     assert_eq!(
-        size(resize_shorter(&noise(37, 50, 3), 20, Filter::Bilinear).unwrap()),
+        size(resize_shorter(&noise(37, 50, 3), 20, ResizeFilter::Bilinear).unwrap()),
         (20, 27)
     );
     assert_eq!(
-        size(resize_shorter(&noise(1, 1, 3), 20, Filter::Bilinear).unwrap()),
+        size(resize_shorter(&noise(1, 1, 3), 20, ResizeFilter::Bilinear).unwrap()),
         (20, 20)
     );
 }

@@ -32,8 +32,8 @@ pub enum Visibility {
 ///
 /// - A geometry **never drops one**, so that the n-th stays the n-th. A point that leaves the image
 ///   (`x` not in `0..width`, or `y` not in `0..height`, as in torchvision's `SanitizeKeyPoints`)
-///   becomes [`Absent`](Visibility::Absent) and stays absent, even if it comes back: the object at
-///   the point was lost.
+///   becomes [`Absent`](Visibility::Absent). It stays absent even if a later transform moves it
+///   back, since the pixels at the point are lost.
 /// - Coordinates follow torchvision, which counts in two ways. A flip treats them as indices of
 ///   pixels: `x' = width - 1 - x`. Every other operation treats them as positions between pixels,
 ///   like boxes: a rotation by 180 degrees results in `x' = width - x`. A point in the right part

@@ -141,9 +141,9 @@ impl<T: Class + Wire> Wire for Mask<T> {
 }
 
 impl Mask<u8> {
-    /// Reads the values in a PNG, as they are stored: gray of up to 8 bits, not spread over 0 to
-    /// 255, or the indices of a palette, whose colours are ignored (an index may be outside of the
-    /// palette). Transparency and gamma are ignored.
+    /// Reads the values in a PNG, as they are stored. They are gray of up to 8 bits, not spread
+    /// over 0 to 255, or indices of a palette. The palette's colours are ignored, and an index may
+    /// be outside of it. Transparency and gamma are ignored.
     ///
     /// Limits are those of [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and
     /// a copy of the file.

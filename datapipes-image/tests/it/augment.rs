@@ -169,7 +169,10 @@ fn settings_without_sense_are_found_before_anything_runs() {
             "magnitude 40 of 31",
         ),
         (
-            image(images().trivial_augment(TrivialAugmentWide::new().filter(Filter::CatmullRom))),
+            image(
+                images()
+                    .trivial_augment(TrivialAugmentWide::new().filter(ResizeFilter::CatmullRom)),
+            ),
             "CatmullRom",
         ),
         (

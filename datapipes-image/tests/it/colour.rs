@@ -1,4 +1,4 @@
-//! Colours: torchvision's results for the same pictures, and properties that hold for any picture.
+//! Colours: torchvision's results for the same images, and properties that hold for any image.
 
 use datapipes::{ErrorKind, Result};
 use datapipes_image::{
@@ -11,7 +11,7 @@ use crate::picture;
 const FACTORS: [f64; 5] = [0.0, 0.37, 0.5, 1.0, 1.83];
 const TURNS: [f64; 6] = [-0.5, -0.13, 0.0, 0.02, 0.31, 0.5];
 
-/// Reads the file's picture, with one channel if it is gray.
+/// Reads the file's image, with one channel if it is gray.
 fn stored(name: &str) -> Image {
     let image = picture(&format!("colour.{name}.png"));
     if !name.ends_with("gray") && name != "grayscale" {
@@ -50,7 +50,7 @@ fn compare(name: &str, sources: &[Image], f: impl Fn(&mut Image, usize) -> Resul
     differences.iter().filter(|&&d| d == 1).count()
 }
 
-/// Runs [`compare`] on a colour picture and on a gray one.
+/// Runs [`compare`] on a colour image and on a gray one.
 fn both(name: &str, count: usize, f: impl Fn(&mut Image, usize) -> Result<()>) -> [usize; 2] {
     let sources = |name| vec![stored(name); count];
     [
@@ -155,7 +155,7 @@ fn what_changes_nothing_changes_nothing() {
             assert_eq!(image, black);
         }
     }
-    // A picture without colour has neither saturation nor hue to adjust.
+    // An image without colour has neither saturation nor hue to adjust.
     let mut gray = stored("gray");
     adjust_saturation(&mut gray, 0.3).unwrap();
     adjust_hue(&mut gray, 0.3).unwrap();

@@ -310,7 +310,7 @@ fn row_109_the_checksum_of_a_masks_classes_is_compared() {
     }
 }
 
-/// A small picture has a stream of 64 MiB. All of it is inflated for the checksum, up to the limit.
+/// A small image has a stream of 64 MiB. All of it is inflated for the checksum, up to the limit.
 #[test]
 fn row_111_a_png_with_more_in_its_stream_than_its_pixels_is_bounded() {
     let (zeros, mut bomb) = (vec![0u8; 64 << 20], Vec::new());
@@ -326,7 +326,7 @@ fn row_111_a_png_with_more_in_its_stream_than_its_pixels_is_bounded() {
     assert!(decode(&bomb).is_ok());
 }
 
-/// Small files whose headers announce huge pictures.
+/// Small files whose headers announce huge images.
 #[test]
 fn row_110_huge_pictures_are_refused_from_their_headers() {
     let begun = Instant::now();
@@ -403,7 +403,7 @@ fn row_110_huge_pictures_are_refused_from_their_headers() {
 fn row_110_sizes_without_sense_are_errors() {
     for (name, at, values) in [
         ("lossy.webp", 26, &[0, 0][..]),
-        // The canvas differs from the picture.
+        // The canvas differs from the image.
         ("lossy_alpha.webp", 24, &[99]),
         ("animated.webp", 24, &[3]),
         ("plain.gif", 13 + 96 + 5, &[0, 0]),
@@ -534,7 +534,7 @@ fn row_111_directories_that_point_at_each_other_end() {
             assert!(decode(&long).is_err());
         }
     }
-    // Tiles of 2^31 pixels in each direction for a small picture.
+    // Tiles of 2^31 pixels in each direction for a small image.
     let mut tiles = file("formats/tiles.tif");
     for tag in [0x42, 0x43] {
         let at = tiles

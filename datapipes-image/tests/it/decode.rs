@@ -265,7 +265,7 @@ fn row_112_rgb_without_a_transform_is_right_however_it_is_told() {
     assert_ne!(decode(&two_ways).unwrap(), expected);
 }
 
-/// Bytes after the picture are not part of it: a second picture, a preview, a film.
+/// Bytes after the image are not part of it: a second image, a preview, a film.
 #[test]
 fn bytes_behind_the_end_are_ignored() {
     for name in ["rgb420.jpg", "progressive.jpg", "png.expected.png"] {

@@ -135,7 +135,7 @@ fn oriented(image: &Image, n: u8) -> Image {
     Image::new(width, height, 3, data).unwrap()
 }
 
-/// Bytes after the end of a picture are ignored.
+/// Bytes after the end of an image are ignored.
 #[test]
 fn bytes_behind_the_end_are_ignored() {
     for name in [

@@ -1,13 +1,13 @@
-//! Pictures and targets under a geometry: torchvision's results, and properties that hold for any
+//! Images and targets under a geometry: torchvision's results, and properties that hold for any
 //! draw.
 
 use std::collections::BTreeMap;
 
 use datapipes::{ErrorKind, Result, Rng};
 use datapipes_image::{
-    Affine, Boxes, Draw, Filter, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding,
-    RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, Rotation,
-    Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
+    Affine, Boxes, Draw, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding,
+    RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
+    Rotation, Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
 };
 
 use crate::{difference, file, picture};
@@ -77,10 +77,15 @@ fn geometries() -> Vec<(&'static str, Geometry)> {
         ("pad", start().pad(padding()).unwrap()),
         ("crop", start().crop(PART).unwrap()),
         ("center_crop", start().center_crop(20, 15).unwrap()),
-        ("resize", start().resize(41, 9, Filter::Bilinear).unwrap()),
+        (
+            "resize",
+            start().resize(41, 9, ResizeFilter::Bilinear).unwrap(),
+        ),
         (
             "resized_crop",
-            start().resized_crop(PART, 13, 8, Filter::Bilinear).unwrap(),
+            start()
+                .resized_crop(PART, 13, 8, ResizeFilter::Bilinear)
+                .unwrap(),
         ),
         ("hflip", start().hflip()),
         ("vflip", start().vflip()),
@@ -158,25 +163,31 @@ fn turned_pictures_are_torchvisions() {
     ] {
         let turned = |filter, fill| rotate(&source, rotation.filter(filter).fill(fill)).unwrap();
         assert_eq!(
-            off(&format!("{name}.nearest"), &turned(Filter::Nearest, COLOUR)),
+            off(
+                &format!("{name}.nearest"),
+                &turned(ResizeFilter::Nearest, COLOUR)
+            ),
             0,
             "{name}"
         );
         assert!(
             off(
                 &format!("{name}.bilinear"),
-                &turned(Filter::Bilinear, [0; 3])
+                &turned(ResizeFilter::Bilinear, [0; 3])
             ) <= 1,
             "{name}"
         );
         assert!(
-            off(&format!("{name}.filled"), &turned(Filter::Bilinear, COLOUR)) <= 1,
+            off(
+                &format!("{name}.filled"),
+                &turned(ResizeFilter::Bilinear, COLOUR)
+            ) <= 1,
             "{name}"
         );
     }
     for degrees in [90.0, 180.0, 270.0, -90.0, 450.0] {
         let name = format!("rotate_{}_expand.nearest", f64::rem_euclid(degrees, 360.0));
-        for filter in [Filter::Nearest, Filter::Bilinear] {
+        for filter in [ResizeFilter::Nearest, ResizeFilter::Bilinear] {
             let turned = rotate(&source, Rotation::new(degrees).filter(filter).expand()).unwrap();
             assert_eq!(off(&name, &turned), 0, "{degrees}");
         }
@@ -189,19 +200,25 @@ fn sheared_pictures_are_torchvisions() {
     for (name, settings) in affines() {
         let moved = |filter, fill| affine(&source, settings.filter(filter).fill(fill)).unwrap();
         assert_eq!(
-            off(&format!("{name}.nearest"), &moved(Filter::Nearest, COLOUR)),
+            off(
+                &format!("{name}.nearest"),
+                &moved(ResizeFilter::Nearest, COLOUR)
+            ),
             0,
             "{name}"
         );
         assert!(
             off(
                 &format!("{name}.bilinear"),
-                &moved(Filter::Bilinear, [0; 3])
+                &moved(ResizeFilter::Bilinear, [0; 3])
             ) <= 1,
             "{name}"
         );
         assert!(
-            off(&format!("{name}.filled"), &moved(Filter::Bilinear, COLOUR)) <= 1,
+            off(
+                &format!("{name}.filled"),
+                &moved(ResizeFilter::Bilinear, COLOUR)
+            ) <= 1,
             "{name}"
         );
     }
@@ -236,7 +253,7 @@ fn targets_are_where_torchvision_puts_them() {
         );
 
         // If torchvision rotates and expands, the size used for its boxes differs from that of
-        // its picture, and the boxes are up to a pixel off.
+        // its image, and the boxes are up to a pixel off.
         let is_expanded = name == "rotate_31_expand";
         let most = if is_expanded { 1.0 } else { 1e-3 };
         for (kind, size, places) in [
@@ -328,7 +345,7 @@ fn a_square_turns_exactly_with_both_filters() {
         },
     )
     .unwrap();
-    for filter in [Filter::Nearest, Filter::Bilinear] {
+    for filter in [ResizeFilter::Nearest, ResizeFilter::Bilinear] {
         let turned = |degrees| rotate(&source, Rotation::new(degrees).filter(filter)).unwrap();
         assert_eq!(turned(0.0), source);
         assert_eq!(turned(360.0), source);
@@ -369,7 +386,7 @@ fn a_quarter_turn_keeps_its_pixels_where_the_middle_falls_between_two() {
 
 #[test]
 fn the_mask_of_a_picture_stays_its_mask() {
-    // Gray pictures are their own masks: every exact geometry must do the same to both.
+    // Gray images are their own masks: every exact geometry must do the same to both.
     let values: Vec<u8> = (0..23 * 17).map(|i| (i * 31 % 251 + 1) as u8).collect();
     let image = Image::new(23, 17, 1, values.clone()).unwrap();
     let start = || Geometry::new(23, 17);
@@ -408,7 +425,7 @@ fn the_mask_of_a_picture_stays_its_mask() {
 
 #[test]
 fn a_scaled_mask_lies_under_its_picture() {
-    // The picture has two halves. Counts the pixels that are on the other side of 128 than the mask
+    // The image has two halves. Counts the pixels that are on the other side of 128 than the mask
     // says.
     let values = |low: u8, high: u8| -> Vec<u8> {
         (0..64 * 48)
@@ -418,13 +435,13 @@ fn a_scaled_mask_lies_under_its_picture() {
     let image = Image::new(64, 48, 1, values(0, 255)).unwrap();
     for (width, height) in [(16, 12), (23, 31), (200, 150)] {
         let geometry = Geometry::of(&image)
-            .resize(width, height, Filter::Bilinear)
+            .resize(width, height, ResizeFilter::Bilinear)
             .unwrap();
         let mask = Mask::new(64, 48, values(0, 1)).unwrap();
         let (scaled, mask) = geometry.apply((image.clone(), mask)).unwrap();
         assert_eq!(
             scaled,
-            resize(&image, width, height, Filter::Bilinear).unwrap()
+            resize(&image, width, height, ResizeFilter::Bilinear).unwrap()
         );
         let pairs = scaled.data().iter().zip(mask.values());
         let wrong = pairs
@@ -468,7 +485,7 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
         let corner = [x as f32, y as f32, x as f32 + 9.0, y as f32 + 7.0];
         let boxes = Boxes::new(40, 30, vec![corner, [0.0, 0.0, 40.0, 30.0]]).unwrap();
         let (mask, boxes) = geometry.apply((mask, boxes)).unwrap();
-        // Boxes outside of the picture, or with swapped corners, are refused.
+        // Boxes outside of the image, or with swapped corners, are refused.
         let boxes = Boxes::new(33, 47, boxes.corners().to_vec()).unwrap();
         let [left, top, right, bottom] = boxes.corners()[0];
         for (i, _) in mask
@@ -520,7 +537,7 @@ fn without_pixels_there_is_no_geometry() {
                     height: 1,
                 })
                 .map(drop),
-            new().resize(4, 4, Filter::Bilinear).map(drop),
+            new().resize(4, 4, ResizeFilter::Bilinear).map(drop),
             new().hflip().rotate(Rotation::new(30.0).expand()).map(drop),
             new().affine(Affine::new()).map(drop),
             new().then(new()).map(drop),

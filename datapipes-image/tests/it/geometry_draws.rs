@@ -47,7 +47,7 @@ fn turns_are_pinned() {
     let (mut one, mut other) = (rng(2), rng(2));
     let rotated = RandomRotation::between(-30.0, 60.0)
         .expand()
-        .filter(Filter::Bilinear);
+        .filter(ResizeFilter::Bilinear);
     let mut sums = Vec::new();
     for _ in 0..3 {
         let (image, again) = (gray(31, 23), gray(31, 23));
@@ -127,7 +127,7 @@ fn a_picture_that_is_too_small_is_padded_only_if_asked_for() {
             .contains("a crop of 6x7 at (0, 0) does not lie in an image of 6x6"),
         "{error}"
     );
-    // As in torchvision, missing pixels are added on both sides, so that the picture may lie
+    // As in torchvision, missing pixels are added on both sides, so that the image may lie
     // anywhere.
     let settings = RandomCrop::new(9, 5)
         .padding(Padding::new(1, 0, 0, 0).fill(7))
@@ -219,7 +219,7 @@ fn settings_without_sense_are_found_before_anything_runs() {
         (images().random_rotation((5.0, -5.0)), "5 to -5"),
         (images().random_rotation(f64::NAN), "NaN"),
         (
-            images().random_rotation(RandomRotation::new(5.0).filter(Filter::Lanczos3)),
+            images().random_rotation(RandomRotation::new(5.0).filter(ResizeFilter::Lanczos3)),
             "Lanczos3",
         ),
         (
@@ -524,7 +524,7 @@ fn points_that_leave_stay_absent() {
         .pad(Padding::new(2, 0, 0, 0))
         .unwrap();
     let points = geometry.apply(points).unwrap();
-    // The first point is back at its position, but the part of the picture it marked is gone.
+    // The first point is back at its position, but the part of the image it marked is gone.
     assert_eq!(
         points.points()[0],
         Keypoint {

@@ -1,4 +1,4 @@
-//! Images in a graph: the same pictures for any number of workers, and errors that name node and
+//! Images in a graph: the same images for any number of workers, and errors that name node and
 //! item.
 
 use bytes::Bytes;
@@ -77,7 +77,7 @@ fn fixed_steps_are_the_functions_of_their_names() {
     let shear = Affine::new()
         .shear(10.0, -5.0)
         .translate(3.0, 1.0)
-        .filter(Filter::Bilinear);
+        .filter(ResizeFilter::Bilinear);
     let made = files(2)
         .decode_image()
         .crop(part)
@@ -115,7 +115,7 @@ fn fixed_steps_are_the_functions_of_their_names() {
 fn evaluation_needs_no_randomness() {
     let graph = files(2)
         .decode_image()
-        .resize_shorter(40, Filter::Bilinear)
+        .resize_shorter(40, ResizeFilter::Bilinear)
         .center_crop(32, 32);
     let loader = DataLoader::builder(graph.to_tensor_u8()).build().unwrap();
     let epoch = |n| -> Vec<Vec<u8>> {
@@ -165,8 +165,8 @@ fn row_108_a_bad_file_costs_one_item_and_is_named() {
 fn settings_without_sense_are_found_before_anything_runs() {
     let images = || files(1).decode_image();
     for (graph, text) in [
-        (images().resize(0, 5, Filter::Bilinear), "0x5"),
-        (images().resize_shorter(0, Filter::Bilinear), "0x0"),
+        (images().resize(0, 5, ResizeFilter::Bilinear), "0x5"),
+        (images().resize_shorter(0, ResizeFilter::Bilinear), "0x0"),
         (images().center_crop(3, 0), "3x0"),
         (
             images().crop(Rect {
@@ -179,7 +179,7 @@ fn settings_without_sense_are_found_before_anything_runs() {
         ),
         (images().rotate(f64::INFINITY), "by -inf degrees"),
         (
-            images().rotate(Rotation::new(1.0).filter(Filter::Lanczos3)),
+            images().rotate(Rotation::new(1.0).filter(ResizeFilter::Lanczos3)),
             "Lanczos3 cannot turn",
         ),
         (images().affine(Affine::new().scale(0.0)), "scale by 0"),

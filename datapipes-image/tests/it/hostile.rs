@@ -251,7 +251,7 @@ fn row_110_limits_are_the_users_too() {
             .decode(&file("rgb420.jpg"))
             .is_ok()
     );
-    // Progressive pictures keep their coefficients.
+    // Progressive images keep their coefficients.
     let progressive = file("progressive.jpg");
     assert!(
         DecodeImage::new()

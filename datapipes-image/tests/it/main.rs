@@ -60,7 +60,7 @@ impl Random {
     }
 }
 
-/// Makes a photo-like picture: gradients and grain.
+/// Makes a photo-like image: gradients and grain.
 fn photo(width: u16, height: u16) -> Vec<u8> {
     let pixel = |x: u32, y: u32| {
         let grain =
@@ -76,7 +76,7 @@ fn photo(width: u16, height: u16) -> Vec<u8> {
         .collect()
 }
 
-/// Encodes a photo-like picture as JPEG.
+/// Encodes a photo-like image as JPEG.
 fn jpeg(
     width: u16,
     height: u16,

@@ -1,4 +1,4 @@
-//! Bad pictures in a graph: errors that name the file, batches that stay full.
+//! Bad images in a graph: errors that name the file, batches that stay full.
 
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
         );
     }
     // A panic of user code is a bug, which no policy skips. A panic inside of `decode` becomes an
-    // error of the picture: see the test of the same row there.
+    // error of the image: see the test of the same row there.
     let loader = DataLoader::builder(graph)
         .on_error(OnError::skip(1))
         .build()
@@ -100,7 +100,7 @@ fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
     assert_eq!(kinds, [ErrorKind::Panic]);
 }
 
-/// Returns true for `rgb420.jpg`, the only wide picture of the three.
+/// Returns true for `rgb420.jpg`, the only wide image of the three.
 fn is_wide(image: &Image) -> bool {
     image.width() == 49
 }
@@ -109,12 +109,12 @@ fn is_wide(image: &Image) -> bool {
 fn row_115_pictures_that_do_not_fit_together_are_both_named() {
     let size: fn(Image) -> Result<Tensor> = |image| to_tensor_u8(&image);
     let channels = |image: Image| {
-        let scaled = resize(&image, 9, 9, Filter::Bilinear)?;
+        let scaled = resize(&image, 9, 9, ResizeFilter::Bilinear)?;
         let gray = || Image::new(9, 9, 1, scaled.data().iter().step_by(3).copied().collect());
         to_tensor_u8(&if is_wide(&image) { gray()? } else { scaled })
     };
     let dtype = |image: Image| {
-        let scaled = resize(&image, 9, 9, Filter::Bilinear)?;
+        let scaled = resize(&image, 9, 9, ResizeFilter::Bilinear)?;
         if is_wide(&image) {
             to_tensor(&scaled, &Normalize::UNIT)
         } else {
@@ -146,7 +146,7 @@ fn row_115_pictures_that_do_not_fit_together_are_both_named() {
 
 #[test]
 fn row_115_what_is_skipped_leaves_batches_full() {
-    // An HTML page with a picture's name, a cut file, and whole files of other formats than their
+    // An HTML page with an image's name, a cut file, and whole files of other formats than their
     // names say.
     let names = ["a.jpg", "b.jpg", "c.png", "d.png", "e.gif", "f.tif"];
     let whole = [

@@ -1,4 +1,4 @@
-//! A decoded part of a JPEG, scaled or not, equals that part of the whole picture.
+//! A decoded part of a JPEG, scaled or not, equals that part of the whole image.
 
 use datapipes::ErrorKind;
 use datapipes_image::{Image, Rect, crop, decode, decode_jpeg_part, dimensions};
@@ -8,7 +8,7 @@ use crate::{Random, file, jpeg, picture};
 
 const SCALES: [u32; 4] = [1, 2, 4, 8];
 
-/// Decodes the whole picture at a scale.
+/// Decodes the whole image at a scale.
 fn whole(bytes: &[u8], scale: u32) -> Image {
     let (width, height) = dimensions(bytes).unwrap();
     let part = Rect {
@@ -20,7 +20,7 @@ fn whole(bytes: &[u8], scale: u32) -> Image {
     decode_jpeg_part(bytes, scale, part).unwrap()
 }
 
-/// Draws a part of a picture of this size: often a thin or a small one, often at an edge.
+/// Draws a part of an image of this size: often a thin or a small one, often at an edge.
 fn part(random: &mut Random, width: u32, height: u32) -> Rect {
     let mut span = |edge: u32| {
         let start = if random.below(3) == 0 {
@@ -60,7 +60,7 @@ fn row_112_scaled_jpegs_are_pillows() {
         "flat_gray",
     ] {
         let bytes = file(&format!("{name}.jpg"));
-        // The expected pictures are stored one below the other.
+        // The expected images are stored one below the other.
         let (expected, mut y) = (picture(&format!("{name}.scaled.png")), 0);
         for scale in [2, 4, 8] {
             let image = whole(&bytes, scale);
@@ -171,7 +171,7 @@ fn what_cannot_be_is_an_error_with_numbers() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(&format!("1/{scale}")), "{error}");
     }
-    // At 1/2, the picture has 25x18 pixels.
+    // At 1/2, the image has 25x18 pixels.
     for (x, y, width, height) in [
         (0, 0, 26, 1),
         (0, 18, 1, 1),
@@ -250,7 +250,7 @@ fn row_108_a_part_whose_rows_are_missing_is_an_error() {
     assert_eq!(rows, crop(&decode(&bytes).unwrap(), row(10)).unwrap());
 }
 
-/// A damaged file decodes to some picture or is an error; a part never differs from the whole, if
+/// A damaged file decodes to some image or is an error; a part never differs from the whole, if
 /// the whole is decoded.
 #[test]
 fn row_109_parts_of_damaged_files_are_those_of_the_whole() {

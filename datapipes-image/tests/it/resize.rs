@@ -1,6 +1,6 @@
-//! Scaled pictures, compared with Pillow's.
+//! Scaled images, compared with Pillow's.
 
-use datapipes_image::{Filter, Rect, resize, resized_crop};
+use datapipes_image::{Rect, ResizeFilter, resize, resized_crop};
 
 use crate::picture;
 
@@ -8,9 +8,9 @@ use crate::picture;
 fn pictures_are_scaled_as_by_pillow() {
     let source = picture("resize.source.png");
     for (name, filter) in [
-        ("bilinear", Filter::Bilinear),
-        ("catmull_rom", Filter::CatmullRom),
-        ("lanczos3", Filter::Lanczos3),
+        ("bilinear", ResizeFilter::Bilinear),
+        ("catmull_rom", ResizeFilter::CatmullRom),
+        ("lanczos3", ResizeFilter::Lanczos3),
     ] {
         for (width, height) in [(11, 9), (31, 27)] {
             let expected = picture(&format!("resize.{name}.{width}x{height}.png"));
@@ -31,6 +31,13 @@ fn a_part_is_scaled_without_what_is_beside_it() {
         width: 17,
         height: 13,
     };
-    let image = resized_crop(&picture("resize.source.png"), part, 9, 9, Filter::Bilinear).unwrap();
+    let image = resized_crop(
+        &picture("resize.source.png"),
+        part,
+        9,
+        9,
+        ResizeFilter::Bilinear,
+    )
+    .unwrap();
     assert!(image.data() == picture("resize.crop.png").data());
 }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Rng, Tensor};
 use datapipes_image::prelude::*;
 use datapipes_image::{
-    Filter, center_crop, decode, hflip, random_resized_crop, resize, resize_shorter, to_tensor,
-    to_tensor_u8,
+    ResizeFilter, center_crop, decode, hflip, random_resized_crop, resize, resize_shorter,
+    to_tensor, to_tensor_u8,
 };
 
 use crate::{file, jpeg};
@@ -89,7 +89,11 @@ fn one_step_is_the_same_as_many() {
 fn what_is_not_random_is_the_same_too() {
     for (name, file) in files() {
         let image = decode(&file).unwrap();
-        for filter in [Filter::Nearest, Filter::Bilinear, Filter::CatmullRom] {
+        for filter in [
+            ResizeFilter::Nearest,
+            ResizeFilter::Bilinear,
+            ResizeFilter::CatmullRom,
+        ] {
             let whole = to_tensor_u8(&resize(&image, 17, 11, filter).unwrap()).unwrap();
             let rows = ImageRows::resize(17, 11).filter(filter);
             assert_eq!(
@@ -106,9 +110,10 @@ fn what_is_not_random_is_the_same_too() {
             );
         }
         let stored = datapipes_image::DecodeImage::new().ignore_orientation();
-        let expected =
-            to_tensor_u8(&resize(&stored.decode(&file).unwrap(), 9, 8, Filter::Bilinear).unwrap())
-                .unwrap();
+        let expected = to_tensor_u8(
+            &resize(&stored.decode(&file).unwrap(), 9, 8, ResizeFilter::Bilinear).unwrap(),
+        )
+        .unwrap();
         let rows = ImageRows::resize(9, 8).decoder(stored);
         assert_eq!(rows.tensor(&file, &mut rng(0)).unwrap(), expected, "{name}");
     }
@@ -273,7 +278,7 @@ fn settings_without_sense_are_found_when_the_loader_is_built() {
         let said = DataLoader::builder(graph).build().unwrap_err().to_string();
         assert!(said.contains(number), "{said}");
     }
-    // A wide crop may be wider than the shorter edge of a wide picture; for a tall picture it is an
+    // A wide crop may be wider than the shorter edge of a wide image; for a tall image it is an
     // error that says so.
     let wide = ImageRows::resize_center_crop(20, 25, 15);
     assert!(wide.tensor(&jpeg(60, 40, |_| {}), &mut rng(0)).is_ok());

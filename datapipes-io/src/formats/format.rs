@@ -17,9 +17,9 @@ use crate::File;
 ///
 /// A format gets whole files, in memory, and yields their items one by one, best as slices of the
 /// file ([`bytes::Bytes::slice`]), and lazily. A format that can find the ends of its records also
-/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraphExt::read_as) are
-/// read as they arrive; see [`Framing`](super::Framing). A format must accept any bytes: sizes that
-/// a file states are trusted only as far as there are bytes, and an error in the file is an
+/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraphExt::read_as)
+/// are read as they arrive; see [`Framing`](super::Framing). A format must accept any bytes. It may
+/// trust a size that a file states only as far as there are bytes. An error in the file is an
 /// [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a silent end.
 ///
 /// # Examples

@@ -1,8 +1,8 @@
 //! Splits files into records: whole files, and files whose bytes are still arriving.
 //!
 //! A format implements [`Framing`], which finds the end of the record at the beginning of some
-//! bytes; [`Splitter`] holds the bytes, asks for more of them and returns them in blocks, in the
-//! same way for all formats.
+//! bytes. The rest is the same for all formats: [`Splitter`] holds the bytes, asks for more of them
+//! and returns them in blocks.
 
 use std::fmt;
 use std::io::Read;

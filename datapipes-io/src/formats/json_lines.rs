@@ -22,9 +22,8 @@ pub use indexed::IndexedJsonLines;
 /// any type that implements serde's `Deserialize`.
 ///
 /// - Blank lines are skipped. Lines and compression are those of [`Lines`](super::Lines).
-/// - Values are parsed by [`serde_json`]: of a duplicate key the last value counts in a `Value`,
-///   and the key is an error in a struct; `NaN` and `Infinity` are errors; arrays and objects nest
-///   up to 127 deep.
+/// - Values are parsed by [`serde_json`]. A duplicate key is an error in a struct, and has its last
+///   value in a `Value`. `NaN` and `Infinity` are errors. Arrays and objects nest up to 127 deep.
 /// - A value is parsed directly from its line. Memory holds that value and the file.
 ///
 /// # Errors

@@ -190,11 +190,11 @@ impl fmt::Debug for Sample {
 ///   keeps the first file.
 /// - A sample with a field `__bad__` that is not empty is left out.
 ///
-/// One rule is stricter: a sample of which a member could not be read (the file is gone, the member
-/// was refused, or the archive ends there with an error) is left out as well, so that no sample
-/// ever lacks a failed member. Errors are passed on in their places, and contain the key as the
-/// name of their [item](Error::item). If an error names no file, as an error of a user's pipe may,
-/// the samples before and after it are left out. All files and samples that are left out are
+/// One rule is stricter: a sample is also left out if one of its members could not be read, because
+/// the file is gone, the member was refused, or the archive ends there with an error. No sample
+/// therefore lacks a failed member. Errors are passed on in their places, and contain the key as
+/// the name of their [item](Error::item). If an error names no file, as an error of a user's pipe
+/// may, the samples before and after it are left out. All files and samples that are left out are
 /// counted as dropped.
 ///
 /// The [origin](datapipes::Origin) of a sample is that of its first member, named by the key.
@@ -262,9 +262,9 @@ impl Pipe<File> for Samples {
             let mut ready = Vec::new();
             loop {
                 if let Some(files) = grouper.begun() {
-                    out.snapshot_with(&cx, |keep| {
+                    out.snapshot_with(&cx, |held| {
                         let next = cx.position(0);
-                        keep.hold(next.saturating_sub(files)..next);
+                        held.hold(next.saturating_sub(files)..next);
                     });
                 }
                 let Some(item) = input.next().await else {

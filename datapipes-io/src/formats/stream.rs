@@ -66,7 +66,7 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
         let (format, cx) = (self.0.clone(), cx.clone());
         Items::generate(async move |out| {
             let mut stop = match cx.restored::<Option<Stop>>() {
-                Ok(kept) => kept.flatten(),
+                Ok(restored) => restored.flatten(),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
@@ -168,8 +168,8 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         };
         while !self.cx.is_cancelled() {
             // The file itself comes again, and is opened there.
-            self.out.snapshot_with(self.cx, |keep| {
-                keep.hold(self.cx.position(0).checked_sub(1));
+            self.out.snapshot_with(self.cx, |held| {
+                held.hold(self.cx.position(0).checked_sub(1));
                 let (at, heads) = splitter.place();
                 let (name, version, packed) =
                     (name.clone(), source.version(), source.inflating.is_some());

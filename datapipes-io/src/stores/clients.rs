@@ -10,9 +10,9 @@ use tokio::runtime::{Handle, Id};
 ///
 /// A connection is driven by a task of the runtime in which it was made. A single-threaded runtime
 /// stands still while its thread does something else (it trains, or waits for a loader), and so do
-/// the connections that it left in a pool: another runtime that took such a connection would wait
-/// for an answer that nobody reads. A runtime that ends closes its connections, even if another
-/// runtime has just taken them from the pool.
+/// its connections. If another runtime took such a connection from a pool, it would wait for an
+/// answer that nobody reads. A runtime that ends closes its connections, even if another runtime
+/// has just taken them from the pool.
 pub(super) struct Clients {
     make: Box<dyn Fn() -> reqwest::Result<Client> + Send + Sync>,
     /// Clients with the runtime that they belong to, the last used last.

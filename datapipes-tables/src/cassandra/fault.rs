@@ -11,7 +11,7 @@ use scylla::errors::{
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     kind: ErrorKind,
-    passing: bool,
+    transient: bool,
     /// Text in place of the server's message, which names the user.
     words: Option<&'static str>,
 }
@@ -20,15 +20,15 @@ impl Fault {
     fn of(kind: ErrorKind) -> Self {
         Fault {
             kind,
-            passing: false,
+            transient: false,
             words: None,
         }
     }
 
-    fn passing() -> Self {
+    fn transient() -> Self {
         Fault {
             kind: ErrorKind::Unavailable,
-            passing: true,
+            transient: true,
             words: None,
         }
     }
@@ -36,7 +36,7 @@ impl Fault {
     fn denied(words: &'static str) -> Self {
         Fault {
             kind: ErrorKind::Denied,
-            passing: false,
+            transient: false,
             words: Some(words),
         }
     }
@@ -49,7 +49,7 @@ impl Fault {
             None => error.with_source(cause.to_string()),
             Some(words) => error.with_source(words),
         };
-        if self.passing {
+        if self.transient {
             error.transient()
         } else {
             error
@@ -71,14 +71,14 @@ pub(super) fn execution(error: &ExecutionError) -> Fault {
     match error {
         ExecutionError::LastAttemptError(error) => attempt(error),
         ExecutionError::ConnectionPoolError(error) => pool(error),
-        ExecutionError::RequestTimeout(_) => Fault::passing(),
+        ExecutionError::RequestTimeout(_) => Fault::transient(),
         ExecutionError::PrepareError(error) => prepare(error),
         ExecutionError::UseKeyspaceError(error) => keyspace(error),
         ExecutionError::SchemaAgreementError(error) => match error {
             SchemaAgreementError::PrepareError(error) => prepare(error),
             SchemaAgreementError::RequestError(error) => attempt(error),
             SchemaAgreementError::ConnectionPoolError(error) => pool(error),
-            _ => Fault::passing(),
+            _ => Fault::transient(),
         },
         ExecutionError::MetadataError(error) => metadata(error),
         ExecutionError::BadQuery(_) => Fault::of(ErrorKind::Shape),
@@ -99,7 +99,7 @@ pub(super) fn prepare(error: &PrepareError) -> Fault {
 fn keyspace(error: &UseKeyspaceError) -> Fault {
     match error {
         UseKeyspaceError::RequestError(error) => attempt(error),
-        UseKeyspaceError::RequestTimeout(_) => Fault::passing(),
+        UseKeyspaceError::RequestTimeout(_) => Fault::transient(),
         _ => Fault::of(ErrorKind::Config),
     }
 }
@@ -115,7 +115,7 @@ fn metadata(error: &MetadataError) -> Fault {
             _ => Fault::of(ErrorKind::Protocol),
         },
         // A node that starts may not know the others yet.
-        MetadataError::Peers(_) => Fault::passing(),
+        MetadataError::Peers(_) => Fault::transient(),
         _ => Fault::of(ErrorKind::Protocol),
     }
 }
@@ -123,7 +123,7 @@ fn metadata(error: &MetadataError) -> Fault {
 fn request(error: &RequestError) -> Fault {
     match error {
         RequestError::ConnectionPoolError(error) => pool(error),
-        RequestError::RequestTimeout(_) => Fault::passing(),
+        RequestError::RequestTimeout(_) => Fault::transient(),
         RequestError::LastAttemptError(error) => attempt(error),
         _ => Fault::of(ErrorKind::Config),
     }
@@ -134,7 +134,7 @@ fn pool(error: &ConnectionPoolError) -> Fault {
         ConnectionPoolError::Broken {
             last_connection_error,
         } => connection(last_connection_error),
-        _ => Fault::passing(),
+        _ => Fault::transient(),
     }
 }
 
@@ -150,7 +150,7 @@ fn connection(error: &ConnectionError) -> Fault {
                     rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented,
                 ) => Fault::denied("the certificate is not trusted"),
                 Some(_) => Fault::of(ErrorKind::Protocol),
-                None => Fault::passing(),
+                None => Fault::transient(),
             }
         }
         ConnectionError::ConnectionSetupRequestError(error) => match error.get_error() {
@@ -161,11 +161,11 @@ fn connection(error: &ConnectionError) -> Fault {
             | Setup::AuthFinishError(_) => {
                 Fault::denied("the way in which the server asks who is there is not known")
             }
-            Setup::BrokenConnection(_) | Setup::UnableToAllocStreamId => Fault::passing(),
+            Setup::BrokenConnection(_) | Setup::UnableToAllocStreamId => Fault::transient(),
             _ => Fault::of(ErrorKind::Protocol),
         },
         ConnectionError::UseKeyspaceError(error) => keyspace(error),
-        _ => Fault::passing(),
+        _ => Fault::transient(),
     }
 }
 
@@ -173,7 +173,7 @@ fn attempt(error: &RequestAttemptError) -> Fault {
     match error {
         RequestAttemptError::DbError(error, reason) => database(error, reason),
         RequestAttemptError::BrokenConnectionError(_)
-        | RequestAttemptError::UnableToAllocStreamId => Fault::passing(),
+        | RequestAttemptError::UnableToAllocStreamId => Fault::transient(),
         RequestAttemptError::SerializationError(_) => Fault::of(ErrorKind::Shape),
         // A request of more than 256 MB.
         RequestAttemptError::CqlRequestSerialization(_) => Fault::of(ErrorKind::Limit),
@@ -200,7 +200,7 @@ fn database(error: &DbError, reason: &str) -> Fault {
         | DbError::WriteFailure { .. }
         | DbError::ServerError
         | DbError::RateLimitReached { .. }
-        | DbError::Unprepared { .. } => Fault::passing(),
+        | DbError::Unprepared { .. } => Fault::transient(),
         DbError::Invalid | DbError::ConfigError => {
             if says(&[
                 "does not exist",
@@ -267,7 +267,7 @@ mod tests {
             );
         }
         let slow = ExecutionError::RequestTimeout(std::time::Duration::from_secs(1));
-        assert_eq!(execution(&slow), Fault::passing());
+        assert_eq!(execution(&slow), Fault::transient());
     }
 
     #[test]

@@ -39,10 +39,10 @@ use crate::{Label, Metadata, NewRow, Row, Schema, Table, Value};
 /// ```
 ///
 /// A sample is written to both tables by one logged batch. Both have the same key and keyspace, so
-/// that a node handles the batch as one mutation, which needs no batch log and is not subject to
-/// the limit on the size of batches; the batch must stay below half a segment of the commit log (16
-/// MB by default). Label and data are read by one query. A row with a class and a label in bytes
-/// has [`Label::Blob`].
+/// a node handles the batch as one mutation. A mutation needs no batch log, and the limit on the
+/// size of batches does not apply to it. It must stay below half a segment of the commit log (16 MB
+/// by default). Label and data are read by one query. A row with a class and a label in bytes has
+/// [`Label::Blob`].
 ///
 /// # Requests
 /// Each key is a request of its own, sent to a node that has the row; many requests are in flight

@@ -41,10 +41,10 @@ struct Scan {
     statement: PreparedStatement,
 }
 
-/// Returns the rows by token. The density of the rows is estimated from the first page (tokens are
-/// hashes, and therefore evenly distributed); the rest of the ring is cut into ranges of about half
-/// a page, [`AHEAD`] of which are requested at once. A range with more than a page is read to its
-/// end, so that the order is preserved and only a few pages are in memory.
+/// Returns the rows by token. The density of the rows is estimated from the first page, since
+/// tokens are hashes and therefore evenly distributed. The rest of the ring is cut into ranges of
+/// about half a page, of which [`AHEAD`] are requested at once. A range with more than a page is
+/// read to its end, so that the order is preserved and only a few pages are in memory.
 pub(super) fn rows(table: Cassandra, columns: Vec<String>) -> BoxStream<'static, Result<Metadata>> {
     let begin = async move {
         let scan = Arc::new(Scan::new(table, columns).await?);

@@ -150,7 +150,7 @@ impl RetryPolicy for OtherNode {
 
 impl RetrySession for OtherNode {
     fn decide_should_retry(&mut self, request: RequestInfo<'_>) -> RetryDecision {
-        let passing = match request.error {
+        let transient = match request.error {
             RequestAttemptError::BrokenConnectionError(_)
             | RequestAttemptError::UnableToAllocStreamId => true,
             RequestAttemptError::DbError(error, _) => matches!(
@@ -167,7 +167,7 @@ impl RetrySession for OtherNode {
             ),
             _ => false,
         };
-        if passing && request.is_idempotent {
+        if transient && request.is_idempotent {
             RetryDecision::RetryNextTarget(None)
         } else {
             RetryDecision::DontRetry

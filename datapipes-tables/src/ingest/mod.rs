@@ -16,9 +16,9 @@ use super::{NewRow, Table};
 
 /// A writer of samples into a table, from any graph.
 ///
-/// - It makes a graph like any other: a `DataLoader` runs it, reads and writes with many requests
-///   in flight, and its `OnError` decides if a sample that cannot be read or written ends the
-///   epoch, or is skipped, counted and listed.
+/// - It makes a graph like any other. A `DataLoader` runs it, with many reads and writes in flight.
+///   The loader's `OnError` decides if a sample that cannot be read or written ends the epoch, or
+///   is skipped, counted and listed.
 /// - The graph yields the progress, batch by batch: for a progress bar. [`report`](Ingest::report)
 ///   returns the sums.
 /// - Rows whose keys exist already are not written again, unless [`overwrite`](Ingest::overwrite)

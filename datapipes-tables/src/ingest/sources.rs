@@ -93,8 +93,8 @@ impl Ingest {
     }
 
     /// Writes the samples of archives. The data are the first of the `data` fields that a sample
-    /// has, such as `["jpg", "png"]`; the label is the number in its field `cls`, if there is one;
-    /// the key is that of the namespace and the sample's key.
+    /// has, such as `["jpg", "png"]`. The label is the number in its field `cls`, if there is one.
+    /// The key is made of the namespace and the sample's key.
     ///
     /// The table's columns `name` and `size` get the sample's key and the length of its data; other
     /// columns get the values of their names in its field `json`, or none. The archives are read

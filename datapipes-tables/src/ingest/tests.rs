@@ -166,7 +166,7 @@ impl Table for Failing {
 #[derive(Debug)]
 struct Breaks {
     after: usize,
-    passing: bool,
+    transient: bool,
     times: usize,
 }
 
@@ -178,7 +178,7 @@ impl Plan for Breaks {
         }
         self.times = self.times.checked_sub(1)?;
         let error = Error::new(ErrorKind::Unavailable, "the table is gone");
-        Some(if self.passing {
+        Some(if self.transient {
             error.transient()
         } else {
             error
@@ -195,7 +195,7 @@ fn what_broke_off_is_finished_by_the_next_run() {
             &table,
             Breaks {
                 after,
-                passing: true,
+                transient: true,
                 times: usize::MAX,
             },
         ));
@@ -232,7 +232,7 @@ fn a_passing_failure_is_tried_again_by_retry() {
         &table,
         Breaks {
             after: 1,
-            passing: true,
+            transient: true,
             times: 2,
         },
     ));

@@ -46,15 +46,8 @@ impl Connections {
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self
-            .may_read
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
         let this = self.clone();
-        datapipes::blocking(move || {
-            let _permit = permit;
+        blocking_with_permit(&self.may_read, move || {
             let idle = this
                 .idle
                 .lock()
@@ -71,7 +64,7 @@ impl Connections {
             }
             outcome
         })
-        .await?
+        .await
     }
 
     /// Writes, on a blocking thread, one after another.
@@ -79,22 +72,15 @@ impl Connections {
         self: &Arc<Self>,
         work: impl FnOnce(&mut Connection) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self
-            .may_write
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
         let this = self.clone();
-        datapipes::blocking(move || {
-            let _permit = permit;
+        blocking_with_permit(&self.may_write, move || {
             let mut writer = this.writer.lock().unwrap_or_else(PoisonError::into_inner);
             if writer.is_none() {
                 *writer = Some(this.open(OpenFlags::SQLITE_OPEN_READ_WRITE)?);
             }
             work(writer.as_mut().expect("opened above"))
         })
-        .await?
+        .await
     }
 
     /// Opens a connection for reading. If the folder is read-only, SQLite cannot create the files
@@ -163,10 +149,27 @@ impl Connections {
     }
 }
 
+/// Runs work on a blocking thread, as soon as there is a permit.
+async fn blocking_with_permit<R: Send + 'static>(
+    permits: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<R> + Send + 'static,
+) -> Result<R> {
+    let permit = permits
+        .clone()
+        .acquire_owned()
+        .await
+        .expect("the semaphore is never closed");
+    datapipes::blocking(move || {
+        let _permit = permit;
+        work()
+    })
+    .await?
+}
+
 /// Converts an error of SQLite by its code.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     let words = error.to_string();
-    let (kind, passing) = match error.sqlite_error_code() {
+    let (kind, transient) = match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
@@ -188,5 +191,5 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
         None => (ErrorKind::Shape, false),
     };
     let error = Error::new(kind, "").with_source(error);
-    if passing { error.transient() } else { error }
+    if transient { error.transient() } else { error }
 }

@@ -44,7 +44,7 @@ impl Table {
 /// Bounds of documents.
 #[derive(Clone)]
 pub(super) enum Bounds {
-    /// One document of so many tokens.
+    /// One document with this number of tokens.
     Whole(u64),
     /// The end of each document in tokens.
     Ends(Table),

@@ -19,12 +19,13 @@ use crate::pack::{Layout, Row};
 /// [`TokenStore::gpt`].
 ///
 /// The sequences of the store (its documents, unless a document has several) are repeated for as
-/// many epochs as the [samples](GptOrder::samples) need, shuffled, and joined; a sample is `length +
-/// 1` tokens, the last of which is the first of the next sample; and the samples are shuffled. If
-/// less than 80 % of the last epoch is needed, its sequences and samples are shuffled apart, and come
-/// after the others. Tokens that are left over at the end are in no sample. Shuffles are those of
-/// `numpy.random.RandomState(seed)`, so sample `i` is that of Megatron-LM with the same settings
-/// (`--seq-length`, `--seed`), bit by bit. Its blends of data sets are not repeated.
+/// many epochs as the [samples](GptOrder::samples) need, shuffled, and joined. The joined tokens
+/// are cut into samples of `length + 1` tokens, of which the last is also the first of the next
+/// sample. Then the samples are shuffled. If less than 80 % of the last epoch is needed, its
+/// sequences and samples are shuffled apart, and come after the others. Tokens that are left over
+/// at the end are in no sample. Shuffles are those of `numpy.random.RandomState(seed)`, so sample
+/// `i` is that of Megatron-LM with the same settings (`--seq-length`, `--seed`), bit by bit. Its
+/// blends of data sets are not repeated.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct GptOrder {
@@ -46,13 +47,13 @@ impl GptOrder {
         }
     }
 
-    /// Sets the seed (`--seed`); 1234 unless set.
+    /// Sets the seed (`--seed`). Defaults to 1234.
     pub fn seed(self, seed: u32) -> GptOrder {
         GptOrder { seed, ..self }
     }
 
-    /// Sets the number of samples that are needed: iterations times the global batch size. There are
-    /// as many as whole epochs give, so at least this number. One epoch unless set.
+    /// Sets the number of samples that are needed: iterations times the global batch size. There
+    /// are as many as whole epochs give, so at least this number. Defaults to one epoch.
     pub fn samples(self, count: u64) -> GptOrder {
         GptOrder {
             samples: Some(count),
@@ -60,7 +61,7 @@ impl GptOrder {
         }
     }
 
-    /// Sets the sequences that are used, as `--split` divides them; all unless set.
+    /// Sets the sequences that are used, as `--split` divides them. Defaults to all.
     pub fn sequences(self, range: Range<u64>) -> GptOrder {
         GptOrder {
             sequences: Some(range),

@@ -1,9 +1,13 @@
 //! The index of Megatron's indexed data sets.
 //!
-//! `MMIDIDX\0\0`, version 1 (u64), a code for the numbers (u8), the number of sequences (u64), the
-//! length of the list of documents (u64), tokens of each sequence (i32), first byte of each (i64),
-//! first sequence of each document, and the number of sequences at its end (i64); maybe a mode of
-//! each sequence (i8). All little-endian.
+//! The layout, little-endian:
+//!
+//! - `MMIDIDX\0\0`, version 1 (u64), and a code for the type of the tokens (u8);
+//! - the number of sequences, and the length of the list of documents (u64);
+//! - for each sequence, its number of tokens (i32); then for each its first byte (i64);
+//! - the list of documents: the first sequence of each, and the number of sequences at its end
+//!   (i64);
+//! - optionally a mode of each sequence (i8).
 
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};

@@ -27,6 +27,7 @@ pub use self::writer::TokenWriter;
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TokenWidth {
     /// 8 bits, unsigned.
     U8,
@@ -331,7 +332,7 @@ impl TokenStore {
         Ok(ranges)
     }
 
-    /// Returns at most so many tokens of a document, from some token on.
+    /// Returns at most `len` tokens of a document, beginning with token `start`.
     pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Vec<u32>> {
         let (mut skipped, mut ids) = (start, Vec::with_capacity(len));
         for range in self.ranges(number)? {
@@ -379,9 +380,9 @@ impl TokenStore {
         Ok(Indexed::new(Windows(self.clone(), length)))
     }
 
-    /// Returns the ids of some windows of `length` tokens, by their numbers, as a batch `[windows,
-    /// length]` of the numbers that they are stored as: the fastest way to ids alone, one copy from
-    /// the mapped file and no item for each window.
+    /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
+    /// `[windows, length]` of the stored type. This is the fastest way to ids alone: one copy from
+    /// the mapped file, and no item for each window.
     ///
     /// # Errors
     /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the

@@ -121,7 +121,7 @@ impl ChatTemplate {
         Ok(ChatTemplate::new(source)?.tokens(token("bos_token"), token("eos_token")))
     }
 
-    /// Sets the variables `bos_token` and `eos_token`; empty unless set.
+    /// Sets the variables `bos_token` and `eos_token`. Defaults to empty texts.
     pub fn tokens(self, bos: impl Into<String>, eos: impl Into<String>) -> Self {
         ChatTemplate {
             bos: bos.into(),
@@ -213,7 +213,7 @@ impl Tokenize {
 }
 
 impl Chat {
-    /// Sets the roles whose messages are trained; `assistant` unless set.
+    /// Sets the roles whose messages are trained. Defaults to `assistant`.
     pub fn train<R: Into<String>>(self, roles: impl IntoIterator<Item = R>) -> Self {
         Chat {
             trained: roles.into_iter().map(Into::into).collect(),

@@ -138,8 +138,8 @@ impl Tokenize {
         id
     }
 
-    /// Keeps so many tokens of each text, of its beginning, with those that are put before and
-    /// after it.
+    /// Sets the maximum number of tokens of a text. The first ones are kept; the tokens that are
+    /// put before and after the text count, too. Defaults to no limit.
     pub fn max_tokens(self, tokens: usize) -> Self {
         Tokenize {
             max_tokens: Some(tokens),

@@ -32,7 +32,7 @@ pub(super) struct Log<T> {
 }
 
 pub(super) const LONG: usize = 256;
-/// Most entries of a log.
+/// Maximum number of entries of a log.
 const LONGEST: usize = 1 << 14;
 
 impl<T> Log<T> {
@@ -44,9 +44,9 @@ impl<T> Log<T> {
         }
     }
 
-    /// Appends an entry. `join` merges an entry and the next one if the log has become so long that
-    /// it has to be coarser: nothing of it may have been forgotten for a while, since nothing was
-    /// delivered, or old entries are still held.
+    /// Appends an entry. If the log has become too long, `join` merges each entry with the next
+    /// one, which makes it coarser. It becomes long if nothing was delivered for a while, or old
+    /// entries are still held, so that none could be forgotten.
     pub(super) fn push(&mut self, entry: T, join: impl Fn(&mut T, T)) {
         if self.entries.len() >= LONGEST {
             let mut entries = std::mem::take(&mut self.entries).into_iter();

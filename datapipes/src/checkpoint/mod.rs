@@ -3,11 +3,11 @@
 //!
 //! A *position* is a number of items and errors that came over an edge since the epoch began.
 //! Positions lead from the consumer up the graph. A one-in-one-out node has the position of its
-//! input. A node that distributes over concatenation keeps a log of *pieces* (numbers of inputs and
-//! outputs). A node that looks at the stream as a whole takes a *snapshot* now and then, with the
-//! positions of its inputs; it is restored to the last snapshot before the wanted position, and
-//! outputs that it repeats are left out. A checkpoint therefore holds numbers, and is made when it
-//! is asked for.
+//! input. A node that distributes over concatenation keeps a log of *pieces*, each with its numbers
+//! of inputs and outputs. A node that looks at the stream as a whole takes a *snapshot* now and
+//! then, with the positions of its inputs. It is restored to the last snapshot before the wanted
+//! position, and outputs that it repeats are left out. A checkpoint therefore holds numbers, and is
+//! made when it is asked for.
 
 mod cursor;
 mod log;
@@ -38,7 +38,8 @@ use crate::Error;
 /// The reach of a point whose reader has dropped the edge: nothing upstream has to be repeated.
 const OVER: u64 = u64::MAX;
 
-/// A point on an edge: everything from `from` on is wanted, and maybe some items from `reach` on.
+/// A position on an edge. All items from `from` on are wanted; of the items between `reach` and
+/// `from`, some may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub from: u64,

@@ -46,7 +46,7 @@ impl Entries {
     }
 }
 
-/// Most pieces of a segment in a checkpoint; neighbours are joined.
+/// Maximum number of pieces of a segment in a checkpoint; neighbours are joined.
 const MOST_PIECES: usize = 256;
 
 impl SegmentLog {

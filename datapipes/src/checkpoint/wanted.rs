@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The items of a stream that are wanted by a resumed epoch: those from some position on, and
-/// before it those that had been taken and not been used, such as the contents of a shuffle buffer.
+/// The items of a stream that are wanted by a resumed epoch. These are all items from some position
+/// on, and earlier items that were taken and not used, such as the contents of a shuffle buffer.
 /// Positions count items and errors. The default is everything, as in an epoch that begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {

@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, Result};
 /// are read there.
 pub(crate) const PAYLOAD: usize = 64 << 10;
 
-/// Most levels of nested lists, maps and boxes. Each takes some of the stack, of the reader as of
+/// Maximum depth of nested lists, maps and boxes. Each takes some of the stack, of the reader as of
 /// the writer.
 const DEEPEST: usize = 128;
 

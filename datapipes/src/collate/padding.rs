@@ -253,9 +253,9 @@ impl Padding {
     /// value.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] that names the items, if they differ in an axis that is not padded, in
-    /// the number of axes or in type; if one has no axis, or more steps than
-    /// [`length`](Padding::length) says; if their type cannot hold the value.
+    /// [`ErrorKind::Shape`], with the items' numbers, if they differ in an axis that is not padded,
+    /// in the number of axes or in type. Also if an item has no axis, or more steps than
+    /// [`length`](Padding::length) says, or if the type cannot hold the value.
     pub fn pad<S: Sequence>(&self, items: &[S]) -> Result<(Tensor, Tensor)> {
         let Some(first) = items.first() else {
             return Ok((

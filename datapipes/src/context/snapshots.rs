@@ -39,11 +39,12 @@ impl Context {
         self.node_state()?.wanted.as_ref()
     }
 
-    /// Returns what is wanted of each output of a split that [goes by
-    /// position](field@crate::Hints::by_position): the number of items that were dealt to it before,
-    /// and the positions that it has to give from there on (`None` for all). `None` in place of the
-    /// list if no checkpoints can be taken. To be called when the first item is dealt, not before:
-    /// an output that is opened later has its unwanted items left out downstream.
+    /// Returns the wanted part of each output of a split that [goes by
+    /// position](field@crate::Hints::by_position). It has the number of items that were dealt to
+    /// the output before, and the positions that the output has to give from there on (`None` for
+    /// all). `None` in place of the list if no checkpoints can be taken. To be called when the
+    /// first item is dealt, not before: an output that is opened later has its unwanted items left
+    /// out downstream.
     pub fn wanted_of_outputs(&self) -> Option<Vec<(u64, Option<Wanted>)>> {
         self.recorder().map(|recorder| recorder.wanted())
     }
@@ -58,7 +59,7 @@ impl Context {
     /// called only now and then, about five thousand times a second at most. A resumed epoch
     /// applies the pipe again. The pipe finds the last snapshot that it needs by
     /// [`restored`](Context::restored), and its input begins after the items taken by then, except
-    /// that [held](crate::Held) items come again first; outputs that it repeats are left out
+    /// that [held](crate::Held) items come again first. Outputs that it repeats are left out
     /// downstream. Does nothing if the loader was not declared
     /// [resumable](crate::loader::Builder::resumable).
     #[inline]
@@ -88,7 +89,7 @@ impl Context {
     ///     type Out = u64;
     ///     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
     ///         let mut sum = match cx.restored() {
-    ///             Ok(kept) => kept.unwrap_or(0u64),
+    ///             Ok(restored) => restored.unwrap_or(0u64),
     ///             Err(error) => return Items::fail(error),
     ///         };
     ///         let context = cx.clone();
@@ -156,9 +157,9 @@ impl Context {
         self.node_state().map_or(0, |node_state| node_state.used)
     }
 
-    /// Returns the position of the next item taken of an input, for reference in later calls: the
-    /// number of items and errors before it since the epoch began. 0 if no checkpoints can be
-    /// taken, and for a node that [goes by position](crate::Hints::by_position).
+    /// Returns the position of the next item taken of an input: the number of items and errors
+    /// before it since the epoch began. Later calls refer to items by it. It is 0 if no checkpoints
+    /// can be taken, and for a node that [goes by position](crate::Hints::by_position).
     pub fn position(&self, input: usize) -> u64 {
         match self.node_state() {
             Some(NodeState {

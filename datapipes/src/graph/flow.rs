@@ -95,9 +95,9 @@ impl Flow {
         id
     }
 
-    /// Returns the node that a piece of these neighbours is named after, the last that is not
-    /// one-in-one-out, and the number of nodes that are not.
-    pub(crate) fn piece(&self, nodes: &[usize]) -> Option<(usize, u64)> {
+    /// Returns the node that names the log of these neighbours (the last that is not
+    /// one-in-one-out), and the number of nodes that are not.
+    pub(crate) fn segment_key(&self, nodes: &[usize]) -> Option<(usize, u64)> {
         let mut others = nodes
             .iter()
             .filter(|&&id| self.nodes[id].hints().arity != crate::Arity::One);

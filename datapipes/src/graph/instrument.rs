@@ -1,5 +1,5 @@
-//! A guard downstream of every node: counts items, names errors, catches panics, ends a cancelled
-//! epoch.
+//! Instruments the output of every node: counts items, names errors, catches panics, ends a
+//! cancelled epoch.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use crate::{Chunk, Context, Error, Items};
 const SAMPLE: u64 = 16;
 /// Nanoseconds above which every poll is timed.
 const SLOW_NS: u64 = 5_000;
-/// Most items asked for at once, so that a dropped epoch ends soon.
+/// Maximum number of items asked for at once, so that a dropped epoch ends soon.
 const MAX_CHUNK: usize = 1024;
 
 thread_local! {
@@ -32,7 +32,7 @@ pub(crate) struct Instrumented<T> {
     last_ns: u64,
     dead: bool,
     weigh: Weigher<T>,
-    /// Most items made together if all weigh the same.
+    /// Maximum number of items made together if all weigh the same.
     most: Option<usize>,
 }
 

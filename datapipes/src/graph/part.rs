@@ -297,12 +297,12 @@ impl<T: Wire> Graph<T> {
     /// [`Wire`].
     ///
     /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has
-    /// to be the first line of `main`. They start when the first item arrives, all at once, are
-    /// kept from epoch to epoch (two epochs at once have twice as many), and end with the loader,
-    /// or with this process, however that ends. `part` is called here once, and once in each of
-    /// them; it has to make the same steps each time, from nothing but its settings. On anything
-    /// but Linux the part runs in this process, on threads; with `workers(0)` on the consumer's
-    /// thread. There, a crash ends the program.
+    /// to be the first line of `main`. They all start when the first item arrives, and are kept
+    /// from epoch to epoch; two epochs at once have twice as many. They end with the loader, or
+    /// with this process, however that ends. `part` is called here once, and once in each of them;
+    /// it has to make the same steps each time, from nothing but its settings. On anything but
+    /// Linux the part runs in this process, on threads; with `workers(0)` on the consumer's thread.
+    /// There, a crash ends the program.
     ///
     /// - **Order and result** are those of the same steps without processes.
     /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or
@@ -316,9 +316,9 @@ impl<T: Wire> Graph<T> {
     ///   with the cause and the process's last words; [`OnError`](crate::OnError) decides what
     ///   follows. All other items are delivered once, in order.
     /// - **Output of a child**: lines that it prints and events for `tracing` arrive in this
-    ///   process's `tracing` (target `datapipes::child`, printed lines at level INFO), with the
-    ///   child's node and number; without a subscriber, printed lines go to standard error. The
-    ///   level that `tracing` wants is read when the loader is built.
+    ///   process's `tracing`, with the child's node and number. Their target is `datapipes::child`,
+    ///   and printed lines have the level INFO. Without a subscriber, printed lines go to standard
+    ///   error. The level that `tracing` wants is read when the loader is built.
     /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. No child
     ///   makes a core file, gains privileges (no `sudo`), or survives for long where memory runs
     ///   out (`oom_score_adj`). Processes that a child puts into a process group of their own
@@ -452,7 +452,7 @@ impl<T: Wire> Graph<T> {
         self.in_processes(remote.processes(), part)
     }
 
-    /// Does the same as [`on_workers`](Graph::on_workers), for a part with settings, which are sent
+    /// Runs a part with settings as [`on_workers`](Graph::on_workers) does. The settings are sent
     /// to the workers.
     #[cfg(feature = "remote")]
     pub fn on_workers_with<S: Wire, U: Wire>(

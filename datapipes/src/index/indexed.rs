@@ -612,8 +612,8 @@ impl<T: Send + 'static> Indexed<T> {
     }
 
     /// Makes a graph that reads the samples in their order. The graph has the steps that decide on
-    /// the order, a step `indices` that computes the index of each position in turn, and a step
-    /// that reads the samples, many in flight at once, as [`Graph::fetch`] does.
+    /// the order. A step `indices` then computes the index of each position in turn, and a last
+    /// step reads the samples, many in flight at once, as [`Graph::fetch`] does.
     ///
     /// # Errors
     /// An error takes the sample's place, with the names of the node and the item added.

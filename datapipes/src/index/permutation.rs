@@ -47,9 +47,9 @@ enum How {
     Slow(Network<16>),
 }
 
-/// Greatest length that is kept in one word.
+/// Maximum length that is kept in one word.
 const TABLE: u64 = 16;
-/// Greatest length that takes more rounds.
+/// Maximum length that takes more rounds.
 const SLOW: u64 = 4096;
 /// Step of splitmix64, which keeps the keys of the rounds apart.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

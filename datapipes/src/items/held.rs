@@ -49,11 +49,11 @@ impl Context {
 
 /// The place of an item in the input that it was taken of.
 ///
-/// As long as the place exists, it belongs to the pipe's [snapshots](Context::snapshot): in an
-/// epoch resumed from one of them, the item comes again, before all items that were not taken then,
-/// and in the original sequence. A snapshot therefore need not contain the item, and an error that
-/// came between two held items is not given again. Dropping the place means that the item is held
-/// no longer.
+/// As long as the place exists, it belongs to the pipe's [snapshots](Context::snapshot). An epoch
+/// that is resumed from one of them gives the item again, in the original sequence and before all
+/// items that were not taken at the snapshot. A snapshot therefore need not contain the item, and
+/// an error that came between two held items is not given again. Dropping the place means that the
+/// item is held no longer.
 #[must_use = "dropping it says that the item is held no longer, so a resumed epoch would not have it again"]
 pub struct Place(Option<(Taker, u64)>);
 

@@ -135,7 +135,7 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
     /// # Errors
     /// Fails as [`Epoch::checkpoint`] does.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
-        self.epoch.state_before(matches!(
+        self.epoch.checkpoint_before(matches!(
             &self.asked,
             Some(Asked {
                 next: Some(Ok(_)),

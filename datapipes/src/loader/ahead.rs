@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Time that two threads must save in each poll of the graph, and for each of its items, to pay for
-/// the queue between them: waking threads, and memory that is allocated on one processor and freed
-/// on another.
+/// Time that two threads must save, for each poll of the graph and for each item, to pay for the
+/// queue between them. The queue costs the waking of threads, and memory that is allocated on one
+/// processor and freed on another.
 const COST: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(2));
 /// Time of a first poll that no disturbance of the machine explains: the next poll should be made
 /// during the consumer's first step.

@@ -75,9 +75,9 @@ impl Saver {
     }
 
     /// Hands in a checkpoint to be written, which replaces one that still waits.
-    fn save(&self, state: Checkpoint) {
+    fn save(&self, checkpoint: Checkpoint) {
         let mut work = lock(&self.desk.work);
-        work.waiting = Some(state);
+        work.waiting = Some(checkpoint);
         if work.is_writing {
             return;
         }
@@ -128,8 +128,8 @@ impl Drop for Saver {
 
 impl Desk {
     fn write_all(&self, path: &Path) {
-        while let Some(state) = self.next() {
-            let saved = state.save(path);
+        while let Some(checkpoint) = self.next() {
+            let saved = checkpoint.save(path);
             if let Err(error) = &saved {
                 quietly(
                     || tracing::warn!(%error, "a checkpoint was not saved; the file has the one from before"),
@@ -181,9 +181,11 @@ impl Autosave {
         }
     }
 
-    fn save(&mut self, state: Result<Checkpoint>) -> Option<Error> {
+    fn save(&mut self, checkpoint: Result<Checkpoint>) -> Option<Error> {
         (self.items, self.at) = (0, Instant::now());
-        state.map(|state| self.saver.save(state)).err()
+        checkpoint
+            .map(|checkpoint| self.saver.save(checkpoint))
+            .err()
     }
 
     /// Saves the checkpoint from `stands` if that is due, before the next item comes.
@@ -199,7 +201,7 @@ impl Autosave {
         }
         self.is_due()
             .then(stands)
-            .and_then(|state| self.save(state))
+            .and_then(|checkpoint| self.save(checkpoint))
     }
 
     /// Counts an item that has come.
@@ -210,7 +212,9 @@ impl Autosave {
     /// Saves the checkpoint at the end of the epoch, once.
     pub(super) fn at_end(&mut self, stands: impl FnOnce() -> Result<Checkpoint>) -> Option<Error> {
         let has_ended = std::mem::replace(&mut self.has_ended, true);
-        (!has_ended).then(stands).and_then(|state| self.save(state))
+        (!has_ended)
+            .then(stands)
+            .and_then(|checkpoint| self.save(checkpoint))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) trait Batches<T>: Send {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>>;
 
     /// Returns the checkpoint of the epoch, before the last item if that goes `back`.
-    fn state(&self, back: bool) -> Result<Checkpoint>;
+    fn checkpoint(&self, back: bool) -> Result<Checkpoint>;
 
     fn left(&self) -> Left;
 

@@ -70,8 +70,9 @@ impl<T: Send + 'static> Builder<T> {
     /// With 0 everything, including I/O, runs on the consumer's thread while the consumer waits,
     /// one request after the other, which is slow and easy to debug. This is also true if that
     /// thread belongs to an async runtime that polls the epoch as a stream. A request that is not
-    /// answered at once is driven to its next item on the async runtime, together with its upstream
-    /// nodes, so that the request holds up nobody else while the consumer does something else.
+    /// answered at once continues on the async runtime, together with its upstream nodes, until it
+    /// has its next item. It therefore holds up no other epoch while the consumer does something
+    /// else.
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
         self
@@ -79,9 +80,9 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Sets workers and prefetch as a [`Tuner`](super::tune::Tuner) found them, from the file that
     /// [`Tuning::save`](super::tune::Tuning::save) wrote; feature `tune`. As for all settings, the
-    /// last call wins: [`workers`](Self::workers) and [`prefetch`](Self::prefetch) after this call
-    /// replace the values of the file, those before it are replaced. Items and their order do not
-    /// change.
+    /// last call wins: [`workers`](Self::workers) and [`prefetch`](Self::prefetch) replace the
+    /// values of the file if they are called after it, and are replaced if they are called before.
+    /// Items and their order do not change.
     ///
     /// The file holds the nodes of the graph that was tuned: their names, kinds, settings and wiring
     /// must be those of this graph.
@@ -110,9 +111,9 @@ impl<T: Send + 'static> Builder<T> {
     /// Sets the number of finished items (usually batches) kept ready for the consumer. Defaults to
     /// 4, or to the items made in 4 ms if that is more. The queue fills up gradually: five items
     /// are requested for every four consumed. With 0 each item is made when it is asked for. A
-    /// blocking iterator runs the graph on the consumer's thread instead, while the graph never
-    /// waits and a queue would cost more than it hides: if the graph makes an item in some
-    /// microseconds, or the consumer takes no time for it.
+    /// blocking iterator runs the graph on the consumer's thread, without a queue, as long as the
+    /// graph never waits and the queue would cost more time than it saves: if the graph makes an
+    /// item in some microseconds, or the consumer takes no time for it.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
         self
@@ -121,16 +122,16 @@ impl<T: Send + 'static> Builder<T> {
     /// Sets the maximum number of requests that an I/O segment has in flight at once. Defaults to
     /// 2048.
     ///
-    /// The executor starts with the requests that the first output needs (the items of a batch, up
-    /// to 512), or with up to 256 if a number is given here; with 8 of them, until it is known if
-    /// the data is near: if none completes within 8 ms, the rest follows at once, and twice as many
-    /// after 32 ms, and again after 128 ms. Then it measures throughput and round trip, and has in
-    /// flight what fills the link and half as much again; a large maximum therefore costs nothing.
-    /// Now and then a third of the number is tried for a moment, to see if it was too large. An epoch
-    /// begins with the concurrency that the previous epoch found. The bytes of results are limited
-    /// separately; see [`memory`](Builder::memory). In strict order, if an early request is slow, the
-    /// results of later ones are held while they wait for it, up to this number, or 2048 if none is
-    /// given; of files that become many items, up to four times the number in flight.
+    /// The executor first makes 8 requests. If none completes within 8 ms, the data is not near,
+    /// and it makes those that the first output needs: the items of a batch, up to 512, or up to
+    /// 256 if a number is given here. It doubles their number after 32 ms and after 128 ms. Then it
+    /// measures throughput and round trip, and has in flight what fills the link and half as much
+    /// again, so a large maximum costs nothing. Now and then a third of the number is tried for a
+    /// moment, to see if it was too large. An epoch begins with the concurrency that the previous
+    /// epoch found. The bytes of results are limited separately; see [`memory`](Builder::memory).
+    /// In strict order, the results of later requests are held while they wait for a slow earlier
+    /// one: up to this number of results, or 2048 if none is given. Of files that become many
+    /// items, up to four times the number in flight are held.
     pub fn concurrency(mut self, morsels: usize) -> Self {
         self.settings.concurrency = Some(morsels);
         self
@@ -229,14 +230,18 @@ impl<T: Send + 'static> Builder<T> {
     /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. The declaration
     /// does not change the items.
     ///
-    /// Without it, `build` refuses a graph for several ranks that are promised equally many items
-    /// ([`Uneven::Drop`] and the like) if that promise does not hold to the end of the graph: if
-    /// the number of outputs of a step downstream of the sharding filter depends on the data (a
-    /// filter, the members of an archive), or if items that fail are [skipped](OnError::skip). A
-    /// rank with a batch less would leave the others in an all-reduce that never ends. The
-    /// alternatives are a number of steps that every rank has ([`max_steps`](Builder::max_steps); a
-    /// rank that ends earlier ends with an error that says so), and [`Uneven::Allow`], for ranks
-    /// that need not go in step.
+    /// Several ranks are promised equally many items, unless [`Uneven::Allow`] is set. A rank with
+    /// a batch less would leave the others in an all-reduce that never ends. Without this
+    /// declaration, `build` therefore refuses a graph in which the promise does not hold to the
+    /// end:
+    ///
+    /// - a step downstream of the sharding filter has a number of outputs that depends on the data
+    ///   (a filter, the members of an archive);
+    /// - items that fail are [skipped](OnError::skip).
+    ///
+    /// The alternatives are a number of steps that every rank has
+    /// ([`max_steps`](Builder::max_steps); a rank that ends earlier ends with an error that says
+    /// so), and [`Uneven::Allow`], for ranks that need not go in step.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph, Uneven};
@@ -275,7 +280,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Saves a checkpoint of each running epoch to a file, for a loop that may be stopped at any
-    /// moment: after every given number of items (`autosave(path, 100)`) or period of time
+    /// moment. It is saved after a number of items (`autosave(path, 100)`) or a period of time
     /// (`autosave(path, Duration::from_secs(30))`), and at the end of the epoch, unless the epoch
     /// is dropped. Makes the loader [resumable](Builder::resumable).
     /// [`resume_or_start`](DataLoader::resume_or_start) resumes from the file.
@@ -311,7 +316,7 @@ impl<T: Send + 'static> Builder<T> {
     /// # let folder = std::env::temp_dir().join(format!("datapipes-autosave-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
     ///
-    /// let path = folder.join("train.state");
+    /// let path = folder.join("train.checkpoint");
     /// let loader = || {
     ///     let graph = Graph::range(0..100).shuffle(100).batch(8);
     ///     DataLoader::builder(graph).seed(7).autosave(&path, 5).build()
@@ -371,11 +376,11 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// let mut first = loader(5)?.epoch(0).blocking();
     /// assert_eq!(first.by_ref().count(), 5);
-    /// let state = first.checkpoint()?;
-    /// assert!(state.is_finished());
+    /// let checkpoint = first.checkpoint()?;
+    /// assert!(checkpoint.is_finished());
     ///
     /// // Seven steps more of the same stream.
-    /// assert_eq!(loader(12)?.resume(&state)?.blocking().count(), 7);
+    /// assert_eq!(loader(12)?.resume(&checkpoint)?.blocking().count(), 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn max_steps(mut self, steps: u64) -> Self {
@@ -417,10 +422,10 @@ impl<T: Send + 'static> Builder<T> {
     /// The socket goes with the loader and its last epoch. [`monitor`](super::monitor) describes the
     /// protocol, and has a client.
     ///
-    /// Order and content of the data do not change, and no client holds up an epoch: one that asks
-    /// all the time gets 20 answers a second, one that does not read is dropped, eight are served at
-    /// once. An answer for all takes some tens of microseconds for each node. Child processes
-    /// of a loader have no socket.
+    /// Order and content of the data do not change, and no client holds up an epoch. A client that
+    /// asks all the time gets 20 answers a second, and one that does not read is dropped. Eight
+    /// clients are served at once. An answer for all takes some tens of microseconds for each node.
+    /// Child processes of a loader have no socket.
     ///
     /// # Errors
     /// `build` fails if the folder can be used by others, the socket cannot be opened, or the system

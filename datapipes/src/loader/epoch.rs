@@ -146,10 +146,10 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     /// less time than the queue between them costs.
     ///
     /// On the only thread of a runtime no task of that runtime runs while the iterator waits. If
-    /// one of these tasks feeds the graph, nothing comes. If this is found to be the case (such
-    /// tasks, nothing of the epoch under way, and no item for 10 seconds), it is an error of kind
-    /// [`Config`](crate::ErrorKind::Config), after which the epoch goes on; if it is no more than
-    /// likely, a warning by `tracing`.
+    /// one of these tasks feeds the graph, no item can come. If no item came for 10 seconds,
+    /// nothing of the epoch is in progress and there are such tasks, the iterator returns an error
+    /// of kind [`Config`](crate::ErrorKind::Config), after which the epoch goes on. If such a
+    /// standstill is only likely, it is a warning of `tracing`.
     pub fn blocking(mut self) -> Blocking<T, E> {
         self.source.get_mut().will_block();
         Blocking(self)
@@ -233,7 +233,7 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     fn end_at(&mut self, drained: bool) {
         self.source.get_mut().end_without_last(drained);
         if let Some(autosave) = &mut self.autosave {
-            autosave.at_end(|| self.source.get().state(false));
+            autosave.at_end(|| self.source.get().checkpoint(false));
         }
     }
 
@@ -258,7 +258,7 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     /// [resumable](crate::loader::Builder::resumable); any error of a pipe of yours in taking its
     /// snapshot.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
-        self.state_before(false)
+        self.checkpoint_before(false)
     }
 
     /// Returns the runs of the epoch's ranks.
@@ -268,8 +268,8 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     }
 
     /// Returns the checkpoint, taken before the last item if that goes `back`.
-    pub(super) fn state_before(&self, back: bool) -> Result<Checkpoint, E> {
-        self.source.get().state(back).map_err(self.wrap)
+    pub(super) fn checkpoint_before(&self, back: bool) -> Result<Checkpoint, E> {
+        self.source.get().checkpoint(back).map_err(self.wrap)
     }
 
     /// Converts an error made by code that wraps the epoch, as its own errors are.
@@ -293,7 +293,7 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         let Some(autosave) = &mut self.autosave else {
             return source.poll(cx);
         };
-        if let Some(problem) = autosave.before_next(|| source.state(false)) {
+        if let Some(problem) = autosave.before_next(|| source.checkpoint(false)) {
             source.keep_last();
             return Poll::Ready(Some(Err(problem)));
         }
@@ -304,10 +304,10 @@ impl<T: Send + 'static, E> Epoch<T, E> {
                 Some(Ok(item))
             }
             Some(Err(error)) => {
-                autosave.at_end(|| source.state(false));
+                autosave.at_end(|| source.checkpoint(false));
                 Some(Err(error))
             }
-            None => autosave.at_end(|| source.state(false)).map(Err),
+            None => autosave.at_end(|| source.checkpoint(false)).map(Err),
         })
     }
 

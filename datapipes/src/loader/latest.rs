@@ -1,4 +1,4 @@
-//! The latest epoch of a loader, and who is told of epochs that begin; for figures.
+//! The latest epoch of a loader, and the observers that are told when an epoch begins.
 
 #[cfg(any(feature = "metrics", feature = "monitor"))]
 use std::any::Any;

@@ -11,7 +11,7 @@ use crate::{Arity, Rank, Role, Uneven};
 pub(super) struct Left {
     /// Number of items if none fails and none is skipped.
     pub steps: Option<u64>,
-    /// Largest number of items, if there is no error.
+    /// Maximum number of items, if there is no error.
     most: Option<u64>,
     /// True if an error may come after all items.
     may_fail: bool,

@@ -18,7 +18,8 @@ use crate::{Error, ErrorKind, Histogram, Result};
 
 /// Time between two publications.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Greatest number of epochs that begin before the thread has looked at them; it never hears of more.
+/// Maximum number of epochs that begin before the thread has looked at them. It is not told of
+/// more.
 const BEGUN: usize = 256;
 /// The shares that times are published for, and their labels.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];

@@ -194,13 +194,13 @@ impl<T: Send + 'static> DataLoader<T> {
     /// assert_eq!(seen, whole);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(&self, state: &Checkpoint) -> Result<Epoch<T>> {
-        self.resumed(state, None)
+    pub fn resume(&self, checkpoint: &Checkpoint) -> Result<Epoch<T>> {
+        self.resumed(checkpoint, None)
     }
 
-    /// Returns the epoch that training goes on with, by the checkpoint in a file: the epoch of the
-    /// checkpoint, from the place where it was taken; the next epoch if it is
-    /// [finished](Checkpoint::is_finished) for this loader; epoch 0 if there is no file. The
+    /// Returns the epoch that training goes on with, by the checkpoint in a file. It is the epoch
+    /// of the checkpoint, from the place where it was taken, or the next epoch if that one is
+    /// [finished](Checkpoint::is_finished) for this loader. Without a file it is epoch 0. The
     /// epoch's [number](Epoch::number) tells which it is. Inert until polled.
     ///
     /// Use it as the first line of a training that may have been stopped, with
@@ -211,15 +211,15 @@ impl<T: Send + 'static> DataLoader<T> {
     /// [`resume`](DataLoader::resume) does: a file that is damaged, or of another graph, is never
     /// treated as missing.
     pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<Epoch<T>> {
-        let state = match Checkpoint::load(path) {
+        let checkpoint = match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.epoch(0)),
-            state => state?,
+            checkpoint => checkpoint?,
         };
-        let epoch = self.resume(&state)?;
+        let epoch = self.resume(&checkpoint)?;
         // The loader decides whether the epoch is finished: another budget of steps may leave
         // something.
         Ok(if epoch.checkpoint()?.is_finished() {
-            self.epoch(state.epoch() + 1)
+            self.epoch(checkpoint.epoch() + 1)
         } else {
             epoch
         })
@@ -264,40 +264,40 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let before = DataLoader::builder(Graph::range(0..100).batch(4)).resumable().build()?;
     /// let mut epoch = before.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(3).count(), 3);
-    /// let state = epoch.checkpoint()?;
+    /// let checkpoint = epoch.checkpoint()?;
     ///
     /// let after = DataLoader::builder(Graph::range(0..100).map(|n| n * 10).batch(4)).resumable().build()?;
-    /// let problem = after.resume(&state).unwrap_err().to_string();
+    /// let problem = after.resume(&checkpoint).unwrap_err().to_string();
     /// assert!(problem.ends_with("`batch` read `range`, and reads `map`; `map` is new"));
-    /// let mut rest = after.resume_edited(&state, Edited::Matching)?.blocking();
+    /// let mut rest = after.resume_edited(&checkpoint, Edited::Matching)?.blocking();
     /// assert_eq!(rest.next().unwrap()?, [120, 130, 140, 150]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<Epoch<T>> {
-        self.resumed(state, Some(edited))
+    pub fn resume_edited(&self, checkpoint: &Checkpoint, edited: Edited) -> Result<Epoch<T>> {
+        self.resumed(checkpoint, Some(edited))
     }
 
-    fn resumed(&self, state: &Checkpoint, edited: Option<Edited>) -> Result<Epoch<T>> {
+    fn resumed(&self, checkpoint: &Checkpoint, edited: Option<Edited>) -> Result<Epoch<T>> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(rank_epoch::not_resumable());
         }
-        let ranks = state.for_graph(flow, settings, edited)?;
+        let ranks = checkpoint.for_graph(flow, settings, edited)?;
         ranks
             .iter()
             .try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
         let ranks = ranks
             .into_iter()
             .map(|(share, saved, resume)| (share, Some((saved, resume))));
-        Ok(self.begin(state.epoch(), ranks.collect(), edited.is_some()))
+        Ok(self.begin(checkpoint.epoch(), ranks.collect(), edited.is_some()))
     }
 
     /// Returns the number of items (usually batches) in an epoch of this rank, if it is known
     /// without reading. Sources that know it, one-in-one-out pipes, batches, repeats, joins, forks
     /// and sharding keep it known. The number is exact if no item is skipped for an error. For a
-    /// graph without end it is the [budget of steps](Builder::max_steps), if there is one: for a
-    /// [`cycle`](Graph::cycle) of anything upstream, through any steps downstream except those that
-    /// may end a stream by themselves ([`scan`](Graph::scan), [`through`](Graph::through)). This
+    /// graph without end it is the [budget of steps](Builder::max_steps), if there is one. A graph
+    /// is known to have no end if it has a [`cycle`](Graph::cycle), and downstream of it no step
+    /// that may end a stream by itself ([`scan`](Graph::scan), [`through`](Graph::through)). This
     /// number is exact unless the data turn out to be empty. For an epoch that has begun, see
     /// [`Epoch::steps_left`].
     pub fn len_hint(&self) -> Option<u64> {
@@ -342,12 +342,12 @@ impl<T: Send + 'static> DataLoader<T> {
         Some(of(settings.rank.world - 1)?..=of(0)?)
     }
 
-    /// Returns a number that is the same on every rank of a job, and most likely on no two jobs
-    /// that differ in graph (names, kinds, settings and wiring of its nodes), seed, number of
-    /// ranks, [`Uneven`](crate::Uneven) or [budget of steps](Builder::max_steps). Ranks that
-    /// exchange it before the first step find out if one of them was started with other settings.
-    /// The number covers neither the code of closures nor the results of listings: for those there
-    /// is [`Graph::digest`](crate::Graph::digest).
+    /// Returns a number that is the same on every rank of a job. Two jobs most likely have
+    /// different numbers if they differ in graph (names, kinds, settings and wiring of its nodes),
+    /// seed, number of ranks, [`Uneven`](crate::Uneven) or [budget of steps](Builder::max_steps).
+    /// Ranks that exchange it before the first step find out if one of them was started with other
+    /// settings. The number covers neither the code of closures nor the results of listings: for
+    /// those there is [`Graph::digest`](crate::Graph::digest).
     pub fn fingerprint(&self) -> u64 {
         checkpoint::fingerprint(&self.engine.flow, &self.engine.settings)
     }

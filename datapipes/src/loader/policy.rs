@@ -27,9 +27,9 @@ impl OnError {
     /// Batches are filled up with the next items, never shortened. The first thousand skipped items
     /// of an epoch are kept ([`Stats::skipped_items`](super::Stats::skipped_items)), so that they
     /// can be looked at or tried again later; all are counted, by node and kind
-    /// ([`Stats::skips`](super::Stats::skips)). Each is a warning to `tracing`: the first five of an
-    /// epoch with the whole error, further ones when their number has doubled; and at its end, also
-    /// of an epoch that is dropped, the sum by node and kind.
+    /// ([`Stats::skips`](super::Stats::skips)). Skipped items are warnings of `tracing`: the first
+    /// five of an epoch with the whole error, further ones each time their number has doubled. At
+    /// the end of the epoch, also of one that is dropped, a warning has the sums by node and kind.
     ///
     /// # Examples
     /// ```

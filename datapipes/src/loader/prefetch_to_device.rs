@@ -279,7 +279,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
         Poll::Ready(Some(item))
     }
 
-    fn state(&self, back: bool) -> Result<Checkpoint> {
+    fn checkpoint(&self, back: bool) -> Result<Checkpoint> {
         let stands = (0..).zip(&self.stands);
         let saved = stands.map(|(at, stand)| stand.saved(back && self.last == Some(at)));
         Ok(Checkpoint::of(saved.collect::<Result<_>>()?))

@@ -23,9 +23,10 @@ const REDRAW: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl<T: Send + 'static, E> Epoch<T, E> {
-    /// Returns the epoch with a progress bar on standard error: items (usually batches) taken, of
-    /// how many if that is [known](Epoch::steps_left), their rate, the time left, the share of the
-    /// time in which the loop waited for data, and the number of skipped items if there are any.
+    /// Returns the epoch with a progress bar on standard error. The bar has the number of items
+    /// (usually batches) taken, the total if it is [known](Epoch::steps_left), the rate, and the
+    /// time left. It also has the share of the time in which the loop waited for data, and the
+    /// number of skipped items if there are any.
     ///
     /// A resumed epoch begins where it goes on. Nothing is drawn if standard error is no terminal.
     /// A thread draws at most ten times a second, from the first item on; the loop itself adds one

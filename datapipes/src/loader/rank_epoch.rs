@@ -65,7 +65,7 @@ pub(super) struct RankEpoch<T> {
     failed: u64,
     gain: AheadGain,
     pub delivered: u64,
-    /// Largest number of items delivered.
+    /// Maximum number of items delivered.
     budget: u64,
     /// True if ranks agree before each step whether there is another.
     pub agreed: bool,
@@ -314,7 +314,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             self.gain.before_poll(begun, totals);
             if self.gain.is_wasted() && running.run.is_all_inline() {
                 running.move_back();
-            } else if self.gain.pays() && running.move_to_background() {
+            } else if self.gain.pays() && running.move_to_thread() {
                 self.gain.moved();
             }
             let polled = {
@@ -332,7 +332,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 self.waiting_since.get_or_insert(begun);
                 running.run.count_inline(spent);
                 // If the consumer waits, the next items are made ahead.
-                if (is_long || !is_ready) && running.move_to_background() {
+                if (is_long || !is_ready) && running.move_to_thread() {
                     self.gain.moved();
                     if !is_ready {
                         // The waker is registered with the old place; poll again from the new one.

@@ -95,7 +95,7 @@ impl<T: Send + 'static> Batches<T> for Ranks<T> {
         }
     }
 
-    fn state(&self, back: bool) -> Result<Checkpoint> {
+    fn checkpoint(&self, back: bool) -> Result<Checkpoint> {
         let saved = self
             .all()
             .map(|epoch| epoch.saved(back && epoch.share.rank.index == self.last));

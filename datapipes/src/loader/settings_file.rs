@@ -10,7 +10,7 @@ use crate::{BoxError, Error, ErrorKind, Result};
 
 /// Version of the format.
 const VERSION: u64 = 1;
-/// Most workers and batches kept ready that a file may ask for.
+/// Maximum number of workers and batches kept ready that a file may ask for.
 pub(super) const MOST_WORKERS: usize = 4096;
 pub(super) const MOST_PREFETCH: usize = 65_536;
 

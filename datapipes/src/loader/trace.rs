@@ -33,12 +33,13 @@ impl<T> DataLoader<T> {
     ///   batch that holds them (eight to a slice at most, from the last 65,536 items worked on).
     ///
     /// Segments that run inline are part of their reader's time, unless the calls of nodes are
-    /// written as well: see [`trace_at`](Self::trace_at), also for less detail. The file is compressed with gzip if
-    /// its name ends in `.gz` (feature `gzip`). A thread writes it while the epochs run. At most
-    /// 65,536 events wait for that thread, and as many are being written, some tens of MiB; events
-    /// beyond that, or beyond 2 GiB of text, are counted and left out, so that neither a slow nor a
-    /// full disk holds up an epoch. Order and content of the data do not change. Decoding images took
-    /// 1 % longer with a trace; batches of integers, at 5 ns each, nearly four times as long.
+    /// written as well: see [`trace_at`](Self::trace_at), also for less detail. The file is
+    /// compressed with gzip if its name ends in `.gz` (feature `gzip`). A thread writes it while
+    /// the epochs run. At most 65,536 events wait for that thread, and as many are being written:
+    /// some tens of MiB. Events beyond that, or beyond 2 GiB of text, are counted and left out. A
+    /// slow or full disk therefore does not hold up an epoch. Order and content of the data do not
+    /// change. Decoding images took 1 % longer with a trace; batches of integers, at 5 ns each,
+    /// nearly four times as long.
     ///
     /// # Errors
     /// `Config` if a trace of this loader is being written already, if the path is a pipe or socket, or

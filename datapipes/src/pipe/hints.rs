@@ -111,9 +111,9 @@ pub struct Hints {
     /// [promise](crate::loader::Builder::memory) knows nothing: pieces of a file that it cuts, for
     /// instance. The printed plan says it. 0 unless said otherwise.
     pub buffered_bytes: usize,
-    /// True if `weigh` knows no more of an item than its type tells, as for a node over any type:
-    /// where the type does not tell either, the printed plan says that the weight is unknown. Of
-    /// a node that does not say so, the plan knows after its first item. Defaults to false.
+    /// True if `weigh` knows no more of an item than its type tells, as for a node over any type.
+    /// If the type does not tell either, the printed plan says that the weight is unknown. Of a
+    /// node that does not say so, the plan knows after its first item. Defaults to false.
     pub weighs_by_type: bool,
     /// True if all outputs are children of the inputs (see [`Item::child`](crate::Item::child)), so
     /// that a node that groups siblings may stand in the same segment. Defaults to false.
@@ -143,18 +143,18 @@ pub struct Hints {
     /// True if a join passes on its first input only, and looks things up in the others: each rank
     /// reads those whole. Defaults to false.
     pub looks_up: bool,
-    /// True if a pipe tells for each output which inputs it is made of, where items come in any
-    /// order: it emits all outputs with [`Emitter::emit_of`](crate::Emitter::emit_of), or tells by
+    /// True if a pipe tells, where items come in any order, which inputs each output is made of. It
+    /// emits all outputs with [`Emitter::emit_of`](crate::Emitter::emit_of), or tells by
     /// [`Context::lineage`](crate::Context::lineage). In a loader that can be
     /// [resumed](crate::loader::Builder::resumable), nodes upstream of such a pipe can run in any
-    /// order; upstream of one that does not tell (and does not give one output for each input, by
-    /// position), items stay in strict order. Useful only without
-    /// [`needs_order`](field@Hints::needs_order). Defaults to false.
+    /// order. Upstream of any other pipe items stay in strict order, unless it gives one output for
+    /// each input, by position. Useful only without [`needs_order`](field@Hints::needs_order).
+    /// Defaults to false.
     ///
     /// ```
     /// use datapipes::{Context, DataLoader, Hints, Graph, Held, Item, Items, Order, Pipe};
     ///
-    /// /// Batches of so many items.
+    /// /// Groups items into batches of this size.
     /// struct Groups(usize);
     ///
     /// impl Pipe<u64> for Groups {

@@ -33,7 +33,7 @@ impl Batch {
     }
 }
 
-/// Makes batches of so many items; a shorter last batch is kept.
+/// Makes batches of this many items; a shorter last batch is kept.
 impl From<usize> for Batch {
     fn from(size: usize) -> Self {
         Batch::new(size)
@@ -45,7 +45,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         let index = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::from_chunks(Batches {
@@ -130,9 +130,9 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
     ) -> Poll<Option<Chunk<Vec<T>>>> {
         if self.clean {
             let (index, waiting) = (self.index, self.values.len() as u64);
-            self.cx.snapshot_with(|keep| {
+            self.cx.snapshot_with(|held| {
                 let next = self.cx.position(0);
-                keep.hold(next.saturating_sub(waiting)..next);
+                held.hold(next.saturating_sub(waiting)..next);
                 index
             });
         }

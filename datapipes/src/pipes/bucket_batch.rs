@@ -55,7 +55,7 @@ where
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         // The items of the buckets come again, in their order, and fill the buckets as before.
         let mut batches = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         let (this, cx) = (self.clone(), cx.clone());

@@ -22,7 +22,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
         let through: u64 = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(0),
+            Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         let mut inputs = inputs.into_iter();

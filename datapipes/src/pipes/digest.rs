@@ -30,9 +30,10 @@ impl Digest {
         self.of(epoch).items.load(Ordering::Relaxed)
     }
 
-    /// Returns a number for the items that passed in all runs of an epoch so far: the same for the
-    /// same items with the same places in their sources, in any order; most likely another for any
-    /// others. It is no protection against somebody who wants two lists to look the same.
+    /// Returns a number for the items that passed in all runs of an epoch so far. It is the same
+    /// for the same items with the same places in their sources, in any order, and most likely
+    /// differs for any others. It is no protection against somebody who wants two lists to look the
+    /// same.
     pub fn value(&self, epoch: u64) -> u64 {
         let of = self.of(epoch);
         mix(of.sum.load(Ordering::Relaxed) ^ mix(of.items.load(Ordering::Relaxed)))

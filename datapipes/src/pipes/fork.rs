@@ -92,8 +92,8 @@ impl<T: Clone + Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an item is needed from one output while
-    /// another's buffer is full, which would wait for ever: an output that is read to its end
-    /// before the other is begun needs a buffer as large as the data.
+    /// another's buffer is full, since the reader would wait for ever. If one output is read to its
+    /// end before the other is begun, the buffer must be as large as the data.
     ///
     /// # Examples
     /// ```

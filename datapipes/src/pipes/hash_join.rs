@@ -255,7 +255,7 @@ where
     ) -> Items<Out> {
         // The number of errors that came of the table, if it was made before a stop.
         let failed: Option<u64> = match cx.restored() {
-            Ok(kept) => kept,
+            Ok(restored) => restored,
             Err(error) => return Items::fail(error),
         };
         let ((left_key, right_key), weigh) = (self.keys.clone(), self.weigh.clone());
@@ -292,10 +292,10 @@ where
                 return out.emit(Err(Error::new(ErrorKind::Config, message))).await;
             }
             loop {
-                out.snapshot_with(&cx, |keep| {
+                out.snapshot_with(&cx, |held| {
                     // A resumed epoch makes the table again. To make this possible, `right` is not
                     // dropped before the end.
-                    keep.take_again(1, begin);
+                    held.take_again(1, begin);
                     errors
                 });
                 let item = match left.next().await {

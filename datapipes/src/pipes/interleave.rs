@@ -39,7 +39,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
                     "a snapshot of another number of inputs",
                 ));
             }
-            Ok(kept) => kept.unwrap_or(InterleaveState((0, 0, vec![None; places], 0))),
+            Ok(restored) => restored.unwrap_or(InterleaveState((0, 0, vec![None; places], 0))),
             Err(error) => return Items::fail(error),
         };
         let InterleaveState((mut turn, mut given, mut slots, mut begun)) = turns;

@@ -137,9 +137,10 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Applies a function to every item, where [`map`](Graph::map) would run it, with scratch
-    /// memory that `init` makes: a decoder, a plan, a buffer, which is expensive to make and is
-    /// used for one item after the other. The equivalent of rayon's `map_init`.
+    /// Applies a function to every item, with a scratch value that `init` makes. Such a value (a
+    /// decoder, a plan, a buffer) is expensive to make and is used for one item after the other.
+    /// The function runs where [`map`](Graph::map) would run it. The equivalent of rayon's
+    /// `map_init`.
     ///
     /// **The scratch is a cache, never state.** Workers and timing decide which scratch an item
     /// gets, and what was done with it before; the output must not depend on either. `f` finds the

@@ -81,7 +81,7 @@ where
         // True if the last item of each input comes again, the first for its key alone; and true if
         // the second was a partner.
         let (has_last, has_current, used) = match cx.restored::<(bool, bool, bool)>() {
-            Ok(kept) => kept.unwrap_or_default(),
+            Ok(restored) => restored.unwrap_or_default(),
             Err(error) => return Items::fail(error),
         };
         let ((left_key, right_key), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
@@ -112,9 +112,9 @@ where
             }
             let mut right_ended = false;
             loop {
-                out.snapshot_with(&cx, |keep| {
-                    keep.hold_of(0, last.iter().map(|(_, place)| *place));
-                    keep.hold_of(1, current.iter().map(|current| current.place));
+                out.snapshot_with(&cx, |held| {
+                    held.hold_of(0, last.iter().map(|(_, place)| *place));
+                    held.hold_of(1, current.iter().map(|current| current.place));
                     (
                         last.is_some(),
                         current.is_some(),
@@ -263,8 +263,9 @@ impl<A: Send + 'static> Graph<A> {
     /// [`MergeJoin::left`] keeps it. Runs in one place, in order.
     ///
     /// # Errors
-    /// An item whose key is less than the greatest before it is an error in its place, with both
-    /// keys, and has no partner; so is an item of the other graph whose key was there already.
+    /// An item whose key is less than the greatest key before it is an error in its place, with
+    /// both keys, and has no partner. The same holds for an item of the other graph whose key was
+    /// there already.
     ///
     /// # Panics
     /// A panic of a function becomes an error that names the node, and ends the stream.

@@ -27,7 +27,7 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
 
     fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<T> {
         let (first, mut nothing) = match cx.restored() {
-            Ok(kept) => kept.unwrap_or((0, true)),
+            Ok(restored) => restored.unwrap_or((0, true)),
             Err(error) => return Items::fail(error),
         };
         let (rounds, cx) = (self.rounds.unwrap_or(u64::MAX), cx.clone());

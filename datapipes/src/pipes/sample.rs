@@ -22,7 +22,7 @@ impl<T: Send + 'static> Pipe<T> for Sample {
         // Nothing comes out before the end of the input; from then on, the items left are the items
         // held.
         let chosen = match cx.restored() {
-            Ok(kept) => kept.unwrap_or(false),
+            Ok(restored) => restored.unwrap_or(false),
             Err(error) => return Items::fail(error),
         };
         let (size, cx) = (self.0, cx.clone());
@@ -61,8 +61,8 @@ impl<T: Send + 'static> Pipe<T> for Sample {
             kept.sort_unstable_by_key(|&(place, _)| place);
             let places: Vec<u64> = kept.iter().map(|&(place, _)| place).collect();
             for (given, (_, item)) in kept.into_iter().enumerate() {
-                out.snapshot_with(&cx, |keep| {
-                    keep.hold(places[given..].iter().copied());
+                out.snapshot_with(&cx, |held| {
+                    held.hold(places[given..].iter().copied());
                     true
                 });
                 out.emit(Ok(item)).await;

@@ -41,7 +41,7 @@ fn scan<In, Out, S, F>(
     mut state: S,
     f: &F,
     cx: &Context,
-    keep: fn(&S, &Emitter<Out>, &Context),
+    snapshot: fn(&S, &Emitter<Out>, &Context),
 ) -> Items<Out>
 where
     In: Send + 'static,
@@ -52,7 +52,7 @@ where
     let (f, cx) = (f.clone(), cx.clone());
     Items::generate(async move |out| {
         loop {
-            keep(&state, &out, &cx);
+            snapshot(&state, &out, &cx);
             let Some(item) = out.next_from(&mut input).await else {
                 return;
             };
@@ -92,7 +92,7 @@ where
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
         let state = match cx.restored() {
-            Ok(kept) => kept.unwrap_or_else(|| self.0.initial.clone()),
+            Ok(restored) => restored.unwrap_or_else(|| self.0.initial.clone()),
             Err(error) => return Items::fail(error),
         };
         scan(input, state, &self.0.f, cx, |state, out, cx| {

@@ -95,7 +95,7 @@ fn shard<T: Send + 'static>(
     }
     // The number of items and errors so far, and how many of them are held.
     let (mut total, again) = match cx.restored::<(u64, u64)>() {
-        Ok(kept) => kept.unwrap_or((0, 0)),
+        Ok(restored) => restored.unwrap_or((0, 0)),
         Err(error) => return Items::fail(error),
     };
     if world <= 1 && again == 0 {
@@ -108,7 +108,7 @@ fn shard<T: Send + 'static>(
     }
     let cx = cx.clone();
     if again > world as u64 {
-        let message = "more items were kept to pad with than there are ranks";
+        let message = "a checkpoint holds more items for padding than there are ranks";
         return Items::fail(Error::new(ErrorKind::Config, message).at(cx.node()));
     }
     let mut policy = match cx.uneven() {
@@ -131,8 +131,8 @@ fn shard<T: Send + 'static>(
         let mut round = DealtRound::default();
         loop {
             if round.dealt == 0 {
-                out.snapshot_with(&cx, |keep| {
-                    keep.hold(first.iter().map(|(_, position)| *position));
+                out.snapshot_with(&cx, |held| {
+                    held.hold(first.iter().map(|(_, position)| *position));
                     (total, first.len() as u64)
                 });
             }
@@ -289,14 +289,14 @@ impl<T: Send + 'static> Graph<T> {
     /// - `Allow`: some ranks get one more.
     /// - `Error`: an error after the last item.
     ///
-    /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on
-    /// every rank with both numbers, unless `Allow` is set: when the loader is built, or, if the
-    /// number is not known then, after the last item.
+    /// Fewer items than ranks (three archives for four ranks) are an error on every rank, with both
+    /// numbers, unless `Allow` is set. The error comes when the loader is built, or after the last
+    /// item if the number is not known before.
     ///
-    /// Step `n` of all ranks together has the same items whatever the number of ranks, provided
-    /// that only pipes that give one item for each stand downstream, and batches whose sizes add up
-    /// to the same number over all ranks. An epoch of this kind can be
-    /// [resumed](crate::Checkpoint::merge) on another number of ranks.
+    /// Step `n` of all ranks together can have the same items for any number of ranks. That is so
+    /// if downstream are only one-in-one-out pipes, and batches whose sizes add up to the same
+    /// number over all ranks. An epoch of this kind can be [resumed](crate::Checkpoint::merge) on
+    /// another number of ranks.
     ///
     /// An item that fails takes its place, so that the others stay with their ranks; every rank
     /// gets the error. Runs in one place, in order.

@@ -231,7 +231,7 @@ impl<T: Send + 'static> Chunks<T> for OutputStream<T> {
             self.outs.wake_others(self.index);
         }
         if items.is_ready() {
-            // Also if another output has just woken this one: who has its items need not come back.
+            // This output has its items, so a wake-up by another output is no longer needed.
             *self.outs.reader(self.index) = Reader::default();
         }
         items.map(|items| if items.is_empty() { None } else { Some(items) })
@@ -353,7 +353,7 @@ impl<T: Send + 'static> SharedInput<T> {
                 .all(|other| other == index || self.queues.queues[other].len() < self.buffer)
         {
             let Queues { dealt: places, .. } = &self.queues;
-            self.cx.snapshot_with(|keep| keep.outputs(places.clone()));
+            self.cx.snapshot_with(|held| held.outputs(places.clone()));
             let ahead = demand.ahead || !self.queues.queues[index].is_empty();
             match (Demand { ahead, ..demand }).scope(|| self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),

@@ -34,7 +34,7 @@ impl Shuffle {
     }
 }
 
-/// Makes a shuffle with a buffer of so many items.
+/// Makes a shuffle with a buffer of this many items.
 impl From<usize> for Shuffle {
     fn from(buffer: usize) -> Self {
         Shuffle::new(buffer)
@@ -46,16 +46,16 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (size, mut rng) = (self.buffer, cx.node_rng());
-        let kept = match cx.restored::<ShuffleState>() {
-            Ok(kept) => kept,
+        let restored = match cx.restored::<ShuffleState>() {
+            Ok(restored) => restored,
             Err(error) => return Items::fail(error),
         };
-        let refill = kept
+        let refill = restored
             .as_ref()
-            .map(|kept| Refill::new(kept.slots(size, &mut rng)));
+            .map(|state| Refill::new(state.slots(size, &mut rng)));
         let book = match cx.lineage() {
             Some(lineage) => Book::Lineage(lineage.clone(), Vec::new()),
-            None if cx.is_resumable() => Book::Snapshots(Snapshots::new(cx.clone(), kept)),
+            None if cx.is_resumable() => Book::Snapshots(Snapshots::new(cx.clone(), restored)),
             None => Book::Nothing,
         };
         Items::from_chunks(Shuffled {
@@ -70,10 +70,10 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         })
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
-        let kept = cx.restored::<ShuffleState>().ok()??;
-        let mut held = kept.slots(self.buffer, &mut cx.node_rng());
+        let state = cx.restored::<ShuffleState>().ok()??;
+        let mut held = state.slots(self.buffer, &mut cx.node_rng());
         held.sort_unstable();
-        Some(held.into_iter().map(|item| kept.position(item)).collect())
+        Some(held.into_iter().map(|item| state.position(item)).collect())
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
@@ -426,7 +426,7 @@ impl<T> Refill<T> {
 /// Bookkeeping for snapshots of a shuffle: the draws, and the numbers of the items in the buffer.
 struct Snapshots {
     cx: Context,
-    kept: ShuffleState,
+    state: ShuffleState,
     /// Number of the item in each place.
     items: Vec<u64>,
     /// Lower bound on the numbers of items in the buffer.
@@ -436,14 +436,14 @@ struct Snapshots {
 }
 
 impl Snapshots {
-    fn new(cx: Context, kept: Option<ShuffleState>) -> Self {
+    fn new(cx: Context, restored: Option<ShuffleState>) -> Self {
         // A shuffle that was put into a graph later may begin in the middle.
         let begins = || ShuffleState {
             before: cx.position(0),
             ..ShuffleState::default()
         };
         Snapshots {
-            kept: kept.unwrap_or_else(begins),
+            state: restored.unwrap_or_else(begins),
             cx,
             items: Vec::new(),
             oldest: 0,
@@ -458,15 +458,15 @@ impl Snapshots {
         }
         let begin = self.cx.position(0) - chunk.len() as u64;
         let errors = chunk.error_places().map(|place| begin + place as u64);
-        self.kept.errors.extend(errors);
+        self.state.errors.extend(errors);
     }
 
     /// Records that this many items take the places of others. The returned function gets the place
     /// of each.
     #[inline]
     fn swaps(&mut self, items: usize, size: usize) -> impl FnMut(usize) {
-        let mut number = size as u64 + self.kept.steps;
-        self.kept.steps += items as u64;
+        let mut number = size as u64 + self.state.steps;
+        self.state.steps += items as u64;
         let items = &mut self.items[..size];
         move |place| {
             items[place] = number;
@@ -476,13 +476,13 @@ impl Snapshots {
 
     /// Records that the input has ended with this many items in the buffer.
     fn drains(&mut self, rng: &Rng, buffered: usize) {
-        self.kept.words = rng.position();
-        self.kept.draining = Some((buffered as u64, buffered as u64));
+        self.state.words = rng.position();
+        self.state.draining = Some((buffered as u64, buffered as u64));
     }
 
     /// Records that the buffer was filled again after a stop.
     fn refilled(&mut self, size: usize, buffered: usize, rng: &mut Rng) {
-        self.items = self.kept.slots(size, rng);
+        self.items = self.state.slots(size, rng);
         self.items.truncate(buffered);
         self.oldest = self.items.iter().copied().min().unwrap_or(0);
     }
@@ -493,24 +493,24 @@ impl Snapshots {
             return;
         }
         if !draining {
-            self.kept.words = rng.position();
+            self.state.words = rng.position();
         }
-        if self.kept.steps >= self.look && !draining {
+        if self.state.steps >= self.look && !draining {
             self.oldest = self.items.iter().copied().min().unwrap_or(0);
-            self.look = self.kept.steps + self.items.len() as u64 / 4;
-            let reach = self.kept.position(self.oldest);
-            let passed = self.kept.errors.partition_point(|&error| error < reach);
-            self.kept.before += passed as u64;
-            self.kept.errors.drain(..passed);
+            self.look = self.state.steps + self.items.len() as u64 / 4;
+            let reach = self.state.position(self.oldest);
+            let passed = self.state.errors.partition_point(|&error| error < reach);
+            self.state.before += passed as u64;
+            self.state.errors.drain(..passed);
         }
-        let kept = &mut self.kept;
-        if let Some((_, left)) = &mut kept.draining {
+        let state = &mut self.state;
+        if let Some((_, left)) = &mut state.draining {
             *left = buffered as u64;
         }
         let oldest = self.oldest;
-        self.cx.snapshot_with(|keep| {
-            keep.hold_since(kept.position(oldest));
-            kept.clone()
+        self.cx.snapshot_with(|held| {
+            held.hold_since(state.position(oldest));
+            state.clone()
         });
     }
 }
@@ -548,7 +548,7 @@ impl<T: Send + 'static> Shuffled<T> {
         (self.values, self.origins) = std::mem::take(slots).into_iter().flatten().unzip();
         self.refill = None;
         if let Book::Snapshots(book) = &mut self.book {
-            self.draining = book.kept.draining.is_some();
+            self.draining = book.state.draining.is_some();
             book.refilled(self.size, self.values.len(), &mut self.rng);
         }
         Poll::Ready(None)

@@ -49,7 +49,7 @@ macro_rules! zip {
 
             fn join(&self, mut inputs: ($(Items<$type>,)*), cx: &Context) -> Items<Self::Out> {
                 let first: u64 = match cx.restored() {
-                    Ok(kept) => kept.unwrap_or(0),
+                    Ok(restored) => restored.unwrap_or(0),
                     Err(error) => return Items::fail(error),
                 };
                 let (strict, cx) = (self.strict, cx.clone());

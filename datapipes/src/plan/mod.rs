@@ -1,7 +1,7 @@
 //! The place of each part of a graph: a pure function of graph, hints and settings.
 
 mod pairing;
-mod resuming;
+mod resume_cost;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub(crate) struct Plan {
     /// Number of items in a batch, for each node of the flow that fills rows of batches.
     pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
-    /// Nodes of each group that would be a segment with workers, by its last node; set without
-    /// workers if an epoch has to know which input each output belongs to: a checkpoint must not
-    /// depend on the number of workers.
+    /// Nodes of each group that would be a segment with workers, by the group's last node. Set
+    /// without workers, if an epoch has to know which input each output belongs to, so that a
+    /// checkpoint does not depend on the number of workers.
     pub groups: Vec<Vec<usize>>,
     /// Queue before the consumer; 0 for none.
     pub prefetch: Prefetch,
@@ -66,7 +66,7 @@ pub(crate) struct SegmentPlan {
     pub arity: Arity,
     /// True if a node makes children, so that siblings are never in two morsels.
     pub children: bool,
-    /// Greatest number of segments upstream.
+    /// Number of segments on the longest way up to a source.
     pub depth: usize,
     /// Processes that the segment runs in, if it does not run on threads.
     pub processes: Option<Processes>,
@@ -87,7 +87,7 @@ impl SegmentPlan {
 const PER_WORKER: usize = 32;
 /// Default limit on the requests in flight for I/O; the actual number is found at run time.
 const IO_IN_FLIGHT: usize = 2048;
-/// Greatest number of requests in flight at the start of I/O.
+/// Maximum number of requests in flight at the start of I/O.
 const IO_START: usize = 512;
 /// Least number of requests in flight at the start of I/O if the user gave a number, unless that
 /// number is smaller.
@@ -424,9 +424,9 @@ impl Plan {
         }
     }
 
-    /// Returns the number of shares of the bytes that belong to no edge: pipes keep the memory of
-    /// batches for later batches, and the processes of a segment hold output that the parent has
-    /// not taken over yet.
+    /// Returns the number of shares of the bytes that belong to no edge. Pipes have such a share to
+    /// keep the memory of batches for later batches, and processes of a segment to hold output that
+    /// the parent has not taken over yet.
     fn kept(&self) -> usize {
         let apart = self
             .segments

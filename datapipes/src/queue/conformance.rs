@@ -28,7 +28,7 @@ impl Wake for Count {
     }
 }
 
-/// Greatest time to wait for a wake.
+/// Maximum time to wait for a wake.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ONE: Weight = Weight { items: 1, bytes: 8 };

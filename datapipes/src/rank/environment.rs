@@ -12,8 +12,8 @@ struct Launcher {
 }
 
 /// Sources: the manuals of torchrun ("Environment Variables"), srun ("OUTPUT ENVIRONMENT
-/// VARIABLES": the number of tasks of the step is always set, that of the job where it was asked
-/// for), mpirun of Open MPI, the PMI of MPICH, and Kubernetes' page on indexed jobs.
+/// VARIABLES"), mpirun of Open MPI, the PMI of MPICH, and Kubernetes' page on indexed jobs. `srun`
+/// always sets the number of tasks of the step, but that of the job only if it was asked for.
 const LAUNCHERS: [Launcher; 5] = [
     Launcher {
         name: "torchrun",
@@ -65,9 +65,9 @@ impl Rank {
     /// Kubernetes does not tell a pod the number of pods: set `JOB_COMPLETIONS` in the pod
     /// template's `env` to the job's number of `completions`.
     ///
-    /// If a launcher runs inside another (`srun` starts one torchrun on each node, which starts one
-    /// process for each GPU), the launcher with the most ranks counts, provided the others are
-    /// consistent with it: each of their ranks has to be an equal number of its consecutive ranks.
+    /// A launcher may run inside another: `srun` starts one torchrun on each node, which starts one
+    /// process for each GPU. The launcher with the most ranks then counts. The others must be
+    /// consistent with it: each of their ranks stands for an equal number of its consecutive ranks.
     ///
     /// # Errors
     /// [`ErrorKind::Config`], with names and values, if a number of ranks is set without a rank, or

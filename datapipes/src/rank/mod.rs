@@ -35,9 +35,9 @@ impl Rank {
 
 /// The policy for items that do not divide evenly among the ranks.
 ///
-/// Fewer items than ranks are refused, with both numbers, unless uneven ranks are allowed: when the
-/// loader is built, or, if the number is not known then, at the end of the stream that is to be
-/// divided.
+/// Fewer items than ranks are an error, with both numbers, unless uneven ranks are allowed. The
+/// error comes when the loader is built, or, if the number is not known then, at the end of the
+/// stream that is to be divided.
 ///
 /// The policy covers the items dealt to a rank, not the outputs that steps downstream make of them;
 /// see [`ranks_agree`](crate::loader::Builder::ranks_agree).

@@ -1,10 +1,10 @@
-//! Number of morsels of a segment in flight. The number starts with a few, continues with what the
-//! first output needs if the data is not near, and then follows measurements.
+//! Number of morsels of a segment in flight. It starts with a few. If the data turns out not to be
+//! near, it grows to what the first output needs. After that it follows measurements.
 //!
-//! For work that can always have more in flight, it grows by one for every four morsels that
-//! complete, so that the requests never exceed 1.25 times the arrivals: "for every four consumed,
-//! five requested" (Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for Deep
-//! Learning*, 2024). It grows only while the consumer waits.
+//! Work that can always have more in flight follows a simple rule: the number grows by one for
+//! every four morsels that complete, and only while the consumer waits. Requests thus never exceed
+//! 1.25 times the arrivals (Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading
+//! for Deep Learning*, 2024: "for every four consumed, five requested").
 //!
 //! If morsels wait for a remote system, the number is what Little's law gives: the throughput of the
 //! bottleneck times the duration of a morsel that meets no queue, and half as much again. Both are
@@ -31,7 +31,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Greatest number in flight at the start, until the distance is known.
+/// Maximum number in flight at the start, until the distance is known.
 pub(crate) const PROBE: usize = 8;
 /// Duration of a morsel below which the data is near.
 const NEAR: Duration = Duration::from_millis(8);
@@ -47,7 +47,7 @@ const GAIN: f64 = 1.5;
 const SPARE: f64 = 8.0;
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
-/// Greatest factor by which the number grows in one round.
+/// Maximum factor by which the number grows in one round.
 const MOST_GROWTH: f64 = 4.0;
 /// Number of rounds whose throughput counts.
 const ROUNDS: usize = 8;
@@ -60,8 +60,8 @@ const SHORT: f64 = 32e6;
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
 const PART: usize = 3;
-/// Number that may always be in flight after the first round: so few do no harm, and work that comes
-/// in bursts has fewer on average than it needs at once.
+/// Number in flight that is always allowed after the first round. So few do no harm, and work that
+/// comes in bursts needs more at once than its average.
 const ALWAYS: usize = 16;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;

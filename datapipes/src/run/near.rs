@@ -16,7 +16,7 @@ use crate::context::Offload;
 
 /// Nanoseconds by which waiting has to exceed work before many are to be in flight.
 const FAR_NS: i64 = 1_000_000;
-/// Greatest excess, so that at most this much work without waiting brings a segment back to the
+/// Maximum excess, so that at most this much work without waiting brings a segment back to the
 /// workers.
 const MOST_NS: i64 = 4 * FAR_NS;
 /// Least duration of work that has read from a device.

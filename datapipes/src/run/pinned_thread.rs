@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn all_work_runs_on_one_thread_and_a_panic_ends_one_job() {
-        let stable = PinnedThread::new("test");
+        let pinned = PinnedThread::new("test");
         let (send, seen) = channel();
         for panics in [false, true, false] {
             let send = send.clone();
@@ -136,7 +136,7 @@ mod tests {
                 send.send(thread::current().id()).unwrap();
                 assert!(!panics, "on purpose");
             };
-            stable.run(job).unwrap();
+            pinned.run(job).unwrap();
         }
         let ids: Vec<_> = (0..3).map(|_| seen.recv().unwrap()).collect();
         assert!(
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn jobs_take_turns() {
-        let stable = PinnedThread::new("test");
+        let pinned = PinnedThread::new("test");
         let (send, seen) = channel();
         let (to_first, wait) = futures::channel::oneshot::channel();
         let first = send.clone();
@@ -155,12 +155,12 @@ mod tests {
             wait.await.unwrap();
             first.send("first").unwrap();
         };
-        stable.run(waits).unwrap();
+        pinned.run(waits).unwrap();
         let tells = async move {
             send.send("second").unwrap();
             to_first.send(()).unwrap();
         };
-        stable.run(tells).unwrap();
+        pinned.run(tells).unwrap();
         assert_eq!(seen.iter().collect::<Vec<_>>(), ["second", "first"]);
     }
 
@@ -172,15 +172,15 @@ mod tests {
                 self.0.send(thread::current().id()).unwrap();
             }
         }
-        let stable = PinnedThread::new("test");
+        let pinned = PinnedThread::new("test");
         let (send, seen) = channel();
         let (held, dropped) = channel();
         let job = async move {
             let _held = OnDrop(held);
             send.send(thread::current().id()).unwrap();
         };
-        stable.run(job).unwrap();
-        drop(stable);
+        pinned.run(job).unwrap();
+        drop(pinned);
         assert_eq!(dropped.recv().unwrap(), seen.recv().unwrap());
         // A handle that was not used has no thread.
         assert!(PinnedThread::new("idle").started.lock().unwrap().is_none());

@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
     pub name: String,
-    /// Greatest number of items kept ready. With 0, no item is made before the consumer waits for
+    /// Maximum number of items kept ready. With 0, no item is made before the consumer waits for
     /// it.
     pub depth: usize,
     /// True if more than `depth` items may be kept ready when items are quick to make.
@@ -192,7 +192,7 @@ fn count_wait(waiting_since: &mut Option<Instant>, gauge: &QueueGauge) {
 const READY_NS: f64 = 4e6;
 /// Amount of work that is worth a wake of the consumer.
 const HOP_NS: f64 = 200_000.0;
-/// Greatest number of items an adaptive queue keeps ready.
+/// Maximum number of items an adaptive queue keeps ready.
 const MAX_READY: usize = 1024;
 
 /// Keeps the queue filled. The queue grows gradually: of every four items taken, one makes it
@@ -215,12 +215,12 @@ async fn drive(
         if settings.adaptive && made > 0 {
             depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
         }
-        let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
+        let length = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
         put.set_limits(Limits {
-            items: window,
+            items: length,
             bytes: usize::MAX,
         });
-        gauge.depth.store(window as u64, Ordering::Relaxed);
+        gauge.depth.store(length as u64, Ordering::Relaxed);
         let begun = Instant::now();
         let room = poll_fn(|cx| {
             need.register(cx);
@@ -249,7 +249,7 @@ async fn drive(
             }
             // The order of the two checks matters: a reader that has just emptied the queue is not
             // waiting.
-            let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
+            let empty = put.poll_ready(cx) == Poll::Ready(Some(length));
             let waits = empty && need.waits();
             let Poll::Ready(max) = credit.poll_begin(cx, max, Limit::Share, || waits) else {
                 refused.get_or_insert_with(Instant::now);

@@ -155,9 +155,9 @@ impl Drop for Marked {
     }
 }
 
-/// A task of an epoch. Each poll runs functions of the epoch with the epoch's runtime around them,
-/// so that CPU work may use the timers and files of that runtime; The drop does so, too: a task
-/// that is cancelled may be dropped on a thread of the pool, with a request in progress.
+/// A task of an epoch. Each poll is inside the epoch's runtime, so that CPU work may use the timers
+/// and files of that runtime. So is the drop, since a cancelled task with a request in progress may
+/// be dropped on a thread of the pool.
 #[pin_project::pin_project(PinnedDrop)]
 pub(super) struct Scoped<F> {
     busy: Busy,

@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(timeline.lost(), 7);
         slot.end();
         assert!(slot.get(TraceLevel::Batch).is_none());
-        // Who still has the timeline records nothing more.
+        // After the take, handles on the timeline record nothing.
         timeline.in_flight(0, 1, 2);
         let events = timeline.take(Duration::ZERO).unwrap();
         assert_eq!(events.len(), WAITING + 1);

@@ -200,7 +200,7 @@ impl<T: Send + 'static> Running<T> {
         let mut saving = Saving::all(&*self.unordered, Point::at(self.position));
         assert!(
             saving.problem.is_none(),
-            "cannot keep its state: {}",
+            "cannot take a snapshot: {}",
             saving.problem.expect("there is one")
         );
         (

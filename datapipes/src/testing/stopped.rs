@@ -198,7 +198,7 @@ impl<T: Send + 'static> Running<T> {
         let mut saving = Saving::all(&Outputs(places.collect()), Point::at(0));
         assert!(
             saving.problem.is_none(),
-            "cannot keep its state: {}",
+            "cannot take a snapshot: {}",
             saving.problem.expect("there is one")
         );
         let cursor = saving

@@ -515,13 +515,13 @@ impl Pipe<u64> for Threes {
         Items::generate(async move |out| {
             let mut batch: Vec<Held<u64>> = Vec::new();
             loop {
-                out.snapshot_with(&cx, |keep| {
+                out.snapshot_with(&cx, |held| {
                     let (next, len) = (cx.position(0), batch.len() as u64);
                     match mistake {
                         CountsBack if cx.lineage().is_none() => {
-                            keep.hold(next.saturating_sub(len)..next)
+                            held.hold(next.saturating_sub(len)..next)
                         }
-                        NotTaken => keep.hold(next..next + len),
+                        NotTaken => held.hold(next..next + len),
                         _ => {}
                     }
                     known.clone()

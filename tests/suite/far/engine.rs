@@ -238,7 +238,7 @@ fn rows_52_53_57_59_and_62_what_passes_costs_no_item_in_any_order() {
                 .collect();
             check_order(order, &numbers(&files), &(0..KEYS).collect::<Vec<_>>());
             assert_eq!(server.requests_to(&format!("/{}", key(3))).len(), 3);
-            // What was there already was not asked for again.
+            // Objects that were there already are not requested again.
             let again = server.requests_to(&format!("/{}", key(7)));
             assert!(again.len() == 2, "{again:?}");
             if let Some(range) = again[1].header("range") {
@@ -293,7 +293,7 @@ fn rows_52_to_60_and_67_what_lasts_is_skipped_by_name_and_cause() {
                     "{words}"
                 );
             }
-            // What is final is asked for once, the rest as often as was said.
+            // Final errors are requested once, the others as often as the policy says.
             let asked = |n| server.requests_to(&format!("/{}", key(n))).len();
             assert_eq!([5, 6, 21, 31, 37, 59].map(asked), [1, 1, 4, 4, 1, 1]);
             assert_eq!(loader.stats().unwrap().skipped, lasting.len() as u64);

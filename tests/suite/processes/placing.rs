@@ -123,7 +123,7 @@ fn law_9_what_cannot_be_in_processes_does_not_start() {
             .unwrap_or_else(|| panic!("runs, though {problem}"));
         assert_eq!(error.problems(), [problem]);
     }
-    // What makes the siblings is with them, and the pipe's own way is not needed inside of a part.
+    // The node that makes the siblings is in the same part, where the pipe's own way is not needed.
     let right = n().in_processes(2, |g| {
         g.flat_map(|n| 0..n % 3).pipe(Siblings).pipe(Native {
             add: 1,

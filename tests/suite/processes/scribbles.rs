@@ -104,7 +104,7 @@ fn memory_that_was_handed_over_is_no_longer_writable_by_the_child() {
     let mut held = Vec::new();
     for epoch in 0..2 {
         let tensors = loader.epoch(epoch).blocking().map(Result::unwrap);
-        // What is given back is used again, beside what is held.
+        // Memory that is given back is used again, while other memory is held.
         held.extend((0..200).zip(tensors).filter(|(n, _)| n % 3 > 0));
     }
     let is_spoiled = |(n, tensor): &&(u64, Tensor)| {

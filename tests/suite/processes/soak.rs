@@ -64,7 +64,7 @@ fn a_soak() {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(3);
-    // What is made once and stays.
+    // Memory that is made once and stays.
     let victims = Victims::default();
     let figures = Arc::new(Figures::default());
     for kind in 0..3 {

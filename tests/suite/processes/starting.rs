@@ -212,7 +212,7 @@ fn a_limited_process() {
         return;
     }
     limit(None);
-    // Who is not alone does not know how many others there are.
+    // If the user has other processes, too, their number is not known.
     let free = if alone { 0..14 } else { 0..1 };
     match role {
         "threads" => threads(free),

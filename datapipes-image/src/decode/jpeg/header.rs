@@ -60,7 +60,7 @@ const APP0: u8 = 0xe0;
 const APP1: u8 = 0xe1;
 const APP14: u8 = 0xee;
 
-/// Greatest number of scans, more than any encoder makes: each scan costs time.
+/// Maximum number of scans, more than any encoder makes: each scan costs time.
 const MAX_SCANS: usize = 100;
 
 impl Header {

@@ -47,7 +47,7 @@ struct Scratch {
     coefficients: Coefficients,
 }
 
-/// Greatest number of bytes that are kept.
+/// Maximum number of bytes that are kept.
 const KEPT: usize = 16 << 20;
 
 /// Decodes a part of an image that is scaled by 1/1, 1/2, 1/4 or 1/8, whose edges are rounded up.

@@ -80,13 +80,17 @@ pub(super) struct Plan {
     pub(super) color: Color,
     parts: [Part; 4],
     count: usize,
-    /// Number of units in the whole image, across and down.
+    /// Number of units in a row of the whole image.
     pub(super) across: usize,
+    /// Number of rows of units in the whole image.
     pub(super) down: usize,
-    /// First unit of a row that is needed, and the end of the needed units; then the same for rows.
+    /// First needed unit of a row.
     pub(super) left: usize,
+    /// End of the needed units of a row.
     pub(super) right: usize,
+    /// First needed row of units.
     pub(super) top: usize,
+    /// End of the needed rows of units.
     pub(super) bottom: usize,
     /// Number of rows of pixels in a unit.
     pub(super) unit_height: usize,
@@ -96,8 +100,9 @@ pub(super) struct Plan {
     pub(super) from: usize,
     /// Number of pixel rows of the scaled image.
     pub(super) height: usize,
-    /// Requested pixels.
+    /// Requested columns of pixels.
     pub(super) x: std::ops::Range<usize>,
+    /// Requested rows of pixels.
     pub(super) y: std::ops::Range<usize>,
 }
 

@@ -114,7 +114,7 @@ fn row_112_scaled_pictures_are_pillows() {
         "flat411",
         "flat_mixed",
     ] {
-        // The expected pictures are stored one below the other.
+        // The expected images are stored one below the other.
         let expected = crate::decode(&file(&format!("{name}.scaled.png"))).unwrap();
         let mut y = 0;
         for scale in [2, 4, 8] {

@@ -84,7 +84,8 @@ impl Pipe<File> for Decompress {
     }
 }
 
-fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
+/// Decompresses a file, if it has a codec.
+pub(super) fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
     let Some(codec) = codec_of(&file.data, &file.name)? else {
         return Ok(file);
     };

@@ -2,9 +2,9 @@
 
 use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe};
 
-use super::codecs::whole;
+use super::Expansion;
+use super::decompress::decompress;
 use super::gzip::is_gzip;
-use super::{Codec, Expansion};
 use crate::File;
 
 /// Decompresses gzip files; see [`FileGraphExt::gunzip`](crate::FileGraphExt::gunzip).
@@ -59,14 +59,7 @@ impl Pipe<File> for Gunzip {
                 if !is_gzip(&file.data) {
                     return Err(Error::new(ErrorKind::Corrupt, "this is not a gzip file"));
                 }
-                let name = match Codec::of_name(&file.name) {
-                    Some((Codec::Gzip, name)) => name.into(),
-                    _ => file.name,
-                };
-                Ok(File {
-                    name,
-                    data: whole(Codec::Gzip, file.data, expansion, &context)?,
-                })
+                decompress(file, expansion, &context)
             }))
         })
     }

@@ -33,10 +33,10 @@ use crate::File;
 ///
 /// # Errors
 /// A row with another number of fields than the first is `Corrupt`, as is a row that is not UTF-8
-/// or does not match the type; these errors contain line and position, and the next rows follow. A
-/// row longer than [`max_row`](Csv::max_row) is `Limit`, and a quote that is never closed is
-/// `Truncated`; no rows follow them. Two columns of one name are `Corrupt`, and a file without the
-/// required header is `Truncated`.
+/// or does not match the type. These errors contain line and position, and reading continues with
+/// the next row. A row longer than [`max_row`](Csv::max_row) is `Limit`, and a quote that is never
+/// closed is `Truncated`; no rows follow them. Two columns of one name are `Corrupt`, and a file
+/// without the required header is `Truncated`.
 ///
 /// # Examples
 /// ```

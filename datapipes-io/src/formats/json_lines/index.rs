@@ -190,10 +190,15 @@ impl LineIndex {
         })
     }
 
-    /// Returns the stored form: the magic `DPLINES\0`, the version of the format (u32), the size of
-    /// the file, the length of its mark and the mark, the numbers of lines and of runs of blank
-    /// lines, the first byte of each line, three numbers for each run, and 32 bytes of BLAKE3 of
-    /// all this. Numbers are of 64 bits, and little-endian.
+    /// Returns the stored form, in this order:
+    ///
+    /// - the magic `DPLINES\0`, and the version of the format as a `u32`;
+    /// - the size of the file, the length of its mark, and the mark;
+    /// - the number of lines, and the number of runs of blank lines;
+    /// - the first byte of each line, and three numbers for each run;
+    /// - 32 bytes of BLAKE3 of all this.
+    ///
+    /// All other numbers have 64 bits; all are little-endian.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(100 + 8 * self.starts.len() + 24 * self.gaps.len());
         bytes.extend(MAGIC);
@@ -405,7 +410,7 @@ fn pieces(data: &[u8], start: u64) -> Pieces {
     Pieces { start, pieces }
 }
 
-/// Puts the lines of blocks in order together.
+/// Joins the lines of consecutive blocks.
 #[derive(Default)]
 struct Scan {
     starts: Vec<u64>,

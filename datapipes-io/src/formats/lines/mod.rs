@@ -126,9 +126,9 @@ impl Format for Lines {
 
 /// Reads text files; an item is a line as [`Bytes`]; made by [`Lines::bytes`].
 ///
-/// The rules are those of [`Lines`], but the text need not be UTF-8, and lines are slices: of a
-/// whole file, which they keep in memory; or, if the file is read as it arrives, or compressed, of
-/// the piece that they came in, or of a block of 256 KiB.
+/// The rules are those of [`Lines`], but the text need not be UTF-8, and lines are slices, which
+/// keep what they are slices of in memory. That is the whole file, or, if the file is compressed or
+/// read as it arrives, the piece or the block of 256 KiB that a line came in.
 ///
 /// # Errors
 /// The errors of [`Lines`], except that the text need not be UTF-8.

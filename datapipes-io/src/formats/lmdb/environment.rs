@@ -186,7 +186,7 @@ fn open_env(path: &Path, data: &Path) -> Result<Env<WithoutTls>> {
 
 /// Converts an error of LMDB.
 pub(super) fn failed(error: heed::Error) -> Error {
-    let (kind, passing) = match &error {
+    let (kind, transient) = match &error {
         heed::Error::Io(_) => match error {
             heed::Error::Io(error) => return Error::io(error),
             _ => unreachable!("matched above"),
@@ -203,5 +203,5 @@ pub(super) fn failed(error: heed::Error) -> Error {
         _ => (ErrorKind::Io, false),
     };
     let error = Error::new(kind, "").with_source(error.to_string());
-    if passing { error.transient() } else { error }
+    if transient { error.transient() } else { error }
 }

@@ -26,8 +26,8 @@ use crate::file::readable;
 ///   version of the database.
 /// - Reads run on blocking threads ([`datapipes::blocking`]), 32 at once for a file.
 /// - The database is never written to. LMDB creates a lock file beside it, so that other processes
-///   may write meanwhile; if the lock file cannot be created, because the folder is read-only, the
-///   database is read without locks, and nobody may write.
+///   may write meanwhile. If the folder is read-only and the file cannot be created, the database
+///   is read without locks, and nobody may write.
 /// - LMDB opens a file once in a process; all handles share that environment. If the program has
 ///   opened the file by other means, the error is `Config`.
 /// - Network file systems are not supported.

@@ -2,9 +2,9 @@
 //!
 //! Layout (dmlc-core's `recordio.h`): `u32` magic | `u32` whose upper 3 bits are a flag and lower
 //! 29 a length | data | zeros up to a multiple of 4, all little endian. If a record contains the
-//! magic where a record may begin, it is cut there into parts: flag 0 is a whole record, 1 its
-//! first part, 2 one between, 3 its last; the magic between two parts is left out. There is no
-//! checksum.
+//! magic where a record may begin, it is cut there into parts, and the magic between two parts is
+//! left out. Flag 0 is a whole record, 1 its first part, 2 a part between, and 3 its last part.
+//! There is no checksum.
 
 mod image;
 mod index;

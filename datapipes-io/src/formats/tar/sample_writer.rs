@@ -52,11 +52,15 @@ impl<W: Write> SampleWriter<W> {
     /// Adds a sample.
     ///
     /// # Errors
-    /// `Unsupported` for a sample that would be read back differently: without fields; with an
-    /// empty last part of its key, or a dot in that part; with a field that is empty, has a slash
-    /// or upper-case letters, or is called `__key__` or `__url__`; with a name that readers leave
-    /// out; with a `__bad__` that is not empty; with a key that was written before. In these cases
-    /// nothing was written. An error of the output is final.
+    /// `Unsupported` for a sample that would be read back differently, of which nothing is written:
+    ///
+    /// - It has no fields, or its key was written before.
+    /// - The last part of its key is empty or contains a dot, or readers leave out its name.
+    /// - The name of a field is empty, contains a slash or upper-case letters, or is `__key__` or
+    ///   `__url__`.
+    /// - Its field `__bad__` is not empty.
+    ///
+    /// An error of the output is final.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         check(sample)?;
         if self.keys.contains(sample.key()) {

@@ -17,9 +17,9 @@ use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 /// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left
 ///   out. A sparse member is refused with its name, never returned in its condensed form.
 /// - An archive that is compressed, recognized by its first bytes ([`Codec`]), is decompressed as
-///   it is read, in pieces of 1 MiB: a member is a slice of a piece, or, if it spans pieces, copied
-///   together once. Memory holds the compressed archive, a piece, and the members in use, each with
-///   its piece.
+///   it is read, in pieces of 1 MiB. A member is a slice of a piece; if it spans several pieces, it
+///   is copied together once. Memory holds the compressed archive, a piece, and the members in use,
+///   each with its piece.
 /// - A compressed stream is read to its end, also after the end of the archive. An error there,
 ///   such as a wrong checksum, comes after the members that were decompressed before it: only then
 ///   it is known if they were right.

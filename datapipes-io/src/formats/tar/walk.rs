@@ -1,9 +1,9 @@
 //! Walks a tar archive member by member, as its bytes arrive.
 //!
-//! Readers of this format disagree on some archives, so that different readers see different
-//! members; such archives are an error here: two names or two extension headers for one member,
-//! malformed records, data after the end unless it is requested. A member has one size, both for
-//! its content and for the distance to the next member.
+//! Different readers of this format see different members in some archives. Such archives are an
+//! error here: two names or two extension headers for one member, malformed records, or data after
+//! the end, unless it is requested. A member has one size, both for its content and for the
+//! distance to the next member.
 
 use std::sync::Arc;
 

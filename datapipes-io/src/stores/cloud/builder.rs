@@ -30,9 +30,9 @@ use crate::stores::redacted;
 /// | Azure | `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_TOKEN`, `AZURE_CLIENT_ID`, `AZURE_CLIENT_SECRET`, `AZURE_TENANT_ID`, `AZURE_FEDERATED_TOKEN_FILE` | – |
 ///
 /// If none of these exist, the service of the machine that hands out credentials is asked. Of an
-/// AWS profile only static keys are read: a profile that gets its keys by single sign-on, from a
-/// program or by assuming a role is an error that says so (`aws configure export-credentials
-/// --format env` turns such credentials into variables).
+/// AWS profile only static keys are read. A profile that gets its keys by single sign-on, from a
+/// program or by assuming a role is an error that says so; `aws configure export-credentials
+/// --format env` turns such credentials into variables.
 ///
 /// HTTP without TLS is used only if the endpoint begins with `http://`. Redirects are not followed,
 /// so that no credentials go to another host. Proxies of the environment are used only if

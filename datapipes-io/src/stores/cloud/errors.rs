@@ -136,7 +136,7 @@ fn by_status(url: &str, status: u16, answer: &Answer) -> Error {
     let words = format!("{url}: {}", said(status, answer));
     let code = answer.code.as_deref().unwrap_or_default();
     let kind = match status {
-        _ if is_passing_code(code) => ErrorKind::Unavailable,
+        _ if is_transient_code(code) => ErrorKind::Unavailable,
         _ if is_expired(status, code) => ErrorKind::Denied,
         404 | 410 => ErrorKind::NotFound,
         401 | 403 => ErrorKind::Denied,
@@ -148,7 +148,7 @@ fn by_status(url: &str, status: u16, answer: &Answer) -> Error {
     };
     let error = Error::new(kind, words);
     let passes =
-        is_passing_code(code) || matches!(status, 408 | 425 | 429 | 500 | 502..=504 | 506..=599);
+        is_transient_code(code) || matches!(status, 408 | 425 | 429 | 500 | 502..=504 | 506..=599);
     match (kind == ErrorKind::Unavailable && passes, answer.pause) {
         (true, Some(pause)) => error.with_retry_after(pause),
         (true, None) => error.transient(),
@@ -178,7 +178,7 @@ fn said(status: u16, answer: &Answer) -> String {
 }
 
 /// Returns true for codes of services that ask for a pause, whatever the status.
-fn is_passing_code(code: &str) -> bool {
+fn is_transient_code(code: &str) -> bool {
     matches!(
         code,
         "InternalError"

@@ -86,7 +86,7 @@ fn begun(text: &str, secret: &str) -> Option<usize> {
 /// Returns the error of an unexpected status.
 pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerpt: &str) -> Error {
     let code = status.as_u16();
-    let (kind, passing) = match code {
+    let (kind, transient) = match code {
         404 | 410 => (ErrorKind::NotFound, false),
         401 | 403 | 407 | 511 => (ErrorKind::Denied, false),
         412 => (ErrorKind::Changed, false),
@@ -99,7 +99,7 @@ pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerp
     let error = Error::new(kind, format!("{name}: status {code}{colon}{excerpt}"));
     let pause = retry_after(headers, SystemTime::now());
     let pause = pause.or_else(|| (code == 429).then(|| window_ends(headers))?);
-    match (passing, pause) {
+    match (transient, pause) {
         (true, Some(pause)) => error.with_retry_after(pause),
         (true, None) => error.transient(),
         (false, _) => error,
@@ -213,7 +213,7 @@ pub(super) fn is_stale(error: &reqwest::Error) -> bool {
 /// Returns the error of a request that got no answer.
 pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
     let connect = error.is_connect();
-    let (kind, what, passing) = match cause(&error) {
+    let (kind, what, transient) = match cause(&error) {
         Cause::Certificate => (ErrorKind::Denied, "the certificate is not trusted", false),
         Cause::Tls => (ErrorKind::Protocol, "no agreement on encryption", false),
         Cause::Malformed => (ErrorKind::Protocol, "not an answer of HTTP", false),
@@ -231,20 +231,24 @@ pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
         }
         Cause::Other => (ErrorKind::Io, "the request failed", true),
     };
-    finish(Error::new(kind, format!("{name}: {what}")), passing, error)
+    finish(
+        Error::new(kind, format!("{name}: {what}")),
+        transient,
+        error,
+    )
 }
 
 /// Returns the error of a body that broke off after `got` bytes.
 pub(super) fn body(name: &str, got: u64, want: Option<u64>, error: reqwest::Error) -> Error {
     let so_far = so_far(got, want);
-    let (kind, what, passing) = match cause(&error) {
+    let (kind, what, transient) = match cause(&error) {
         Cause::Malformed => (ErrorKind::Protocol, "wrong chunks", false),
         Cause::Slow => (ErrorKind::Unavailable, "no more in time", true),
         _ => (ErrorKind::Truncated, "cut", true),
     };
     finish(
         Error::new(kind, format!("{name}: {what} after {so_far}")),
-        passing,
+        transient,
         error,
     )
 }
@@ -257,9 +261,9 @@ pub(super) fn so_far(got: u64, want: Option<u64>) -> String {
     }
 }
 
-fn finish(error: Error, passing: bool, source: reqwest::Error) -> Error {
+fn finish(error: Error, transient: bool, source: reqwest::Error) -> Error {
     let error = error.with_source(source.without_url());
-    if passing { error.transient() } else { error }
+    if transient { error.transient() } else { error }
 }
 
 #[cfg(test)]

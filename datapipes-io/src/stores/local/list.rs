@@ -30,11 +30,11 @@ use crate::stores::{self, ListStore, StoreExt};
 /// `{a,b}` one of several words, and `**` any number of folders. Hidden files are matched like
 /// others, and the case matters. If `root` is a file, the pattern is matched against its name.
 ///
-/// The listing streams: folders are read one at a time and only if they can hold a match, so a tree
-/// of any size starts at once, and memory holds only the names in the open folders. The listing is
-/// not atomic: files that are created or removed meanwhile may be listed or not. Links are
-/// followed, also out of the root; a link that leads back to an enclosing folder is not entered
-/// again. Pipes, sockets and devices are left out. Sizes are not determined.
+/// The listing is a stream: folders are read one at a time, and only if they can hold a match. The
+/// first names of a tree of any size therefore come at once, and memory holds only the names in the
+/// open folders. The listing is not atomic: files that are created or removed meanwhile may be
+/// listed or not. Links are followed, also out of the root; a link that leads back to an enclosing
+/// folder is not entered again. Pipes, sockets and devices are left out. Sizes are not determined.
 ///
 /// # Errors
 /// An invalid pattern or URL is an error when the loader is built. `NotFound` if the root does not exist,

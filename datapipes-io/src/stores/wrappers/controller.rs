@@ -49,7 +49,7 @@ pub(super) struct Sample {
 pub(super) struct Controller {
     most: usize,
     overload: Overload,
-    window: Option<Window>,
+    trials: Option<Trials>,
 }
 
 impl Controller {
@@ -60,7 +60,7 @@ impl Controller {
                 deaf: true,
                 ..Overload::default()
             },
-            window: None,
+            trials: None,
         }
     }
 
@@ -68,7 +68,7 @@ impl Controller {
         Controller {
             most: usize::MAX,
             overload: Overload::default(),
-            window: None,
+            trials: None,
         }
     }
 
@@ -76,16 +76,16 @@ impl Controller {
         Controller {
             most: most.max(1),
             overload: Overload::default(),
-            window: Some(Window::default()),
+            trials: Some(Trials::default()),
         }
     }
 
     /// Returns the maximum number of requests in flight.
     pub(super) fn limit(&self) -> usize {
         let limit = self
-            .window
+            .trials
             .as_ref()
-            .map_or(f64::INFINITY, |window| window.size)
+            .map_or(f64::INFINITY, |trials| trials.size)
             .min(self.overload.limit);
         (limit as usize).clamp(1, self.most)
     }
@@ -100,8 +100,8 @@ impl Controller {
                 if used {
                     self.overload.grow();
                 }
-                if let Some(window) = &mut self.window {
-                    window.done(now, sample, self.most as f64, self.overload.limit);
+                if let Some(trials) = &mut self.trials {
+                    trials.done(now, sample, self.most as f64, self.overload.limit);
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Controller {
 struct Overload {
     deaf: bool,
     limit: f64,
-    /// Highest number of requests in flight that caused no overload, according to the last
+    /// Maximum number of requests in flight that caused no overload, according to the last
     /// overload.
     ceiling: f64,
     /// Time at which the limit was lowered.
@@ -175,7 +175,7 @@ const ALONE_ROUNDS: f64 = 40.0;
 const ALONE_LONGEST: f64 = 20.0;
 
 #[derive(Debug)]
-struct Window {
+struct Trials {
     size: f64,
     phase: Phase,
     /// Requests per second at this concurrency; 0 if unknown.
@@ -224,10 +224,10 @@ struct Round {
     peak: usize,
 }
 
-impl Default for Window {
+impl Default for Trials {
     fn default() -> Self {
         let (rate, tried, larger, longest, settle, until, round) = Default::default();
-        Window {
+        Trials {
             size: FIRST,
             phase: RAMP,
             rate,
@@ -241,7 +241,7 @@ impl Default for Window {
     }
 }
 
-impl Window {
+impl Trials {
     fn done(&mut self, now: Duration, sample: Sample, most: f64, overload: f64) {
         if self.settle >= 1.0 || now < self.until {
             self.settle -= 1.0;

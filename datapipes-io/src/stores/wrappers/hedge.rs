@@ -44,12 +44,13 @@ impl Default for Tail {
 /// A store that makes a second request for the slowest reads; see
 /// [`StoreExt::hedge`](crate::StoreExt::hedge).
 ///
-/// The method is that of Dean and Barroso, *The Tail at Scale* (2013): if a request takes longer
-/// than 95 % of the earlier requests, a second request is made, and the first to end counts; the
-/// other is dropped.
+/// If a request takes longer than 95 % of the earlier requests, a second request is made. The first
+/// of the two to end counts, and the other is dropped (Dean and Barroso, *The Tail at Scale*,
+/// 2013).
 ///
-/// - Measured are the time to the first byte and, for the body, the time per byte (the last 256 of
-///   each); so a large object is not mistaken for a slow one. Nothing is hedged before 32 reads.
+/// - The wrapper measures the time to the first byte and, for the body, the time per byte, so that
+///   a large object is not mistaken for a slow one. It uses the last 256 of each. Nothing is hedged
+///   before 32 reads.
 /// - [`read`](Store::read) is hedged to its end, since a slow connection may answer quickly and
 ///   send its body slowly. The second request asks only for the missing part, of the same version;
 ///   without versions, for the whole object. Bytes are joined only if both parts are of the same

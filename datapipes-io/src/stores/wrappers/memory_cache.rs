@@ -15,8 +15,8 @@ use crate::stores::{Get, Meta, Object, Store};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evict {
-    /// Passes the new object on without caching it. Suits data of which everything is read once an
-    /// epoch, in a new order each time: a cache with room for a third of the data then saves a
+    /// Passes the new object on without caching it. Suits data that is read as a whole once an
+    /// epoch, in a new order each time. A cache with room for a third of the data then saves a
     /// third of the requests, and no other rule saves more (Mohan and others, *Analyzing and
     /// Mitigating Data Stalls in DNN Training*, 2021).
     Never,
@@ -31,10 +31,10 @@ pub enum Evict {
 ///
 /// - At most `limit` bytes of content are cached, plus some 200 bytes for each object. An object
 ///   larger than an eighth of the limit, or of unknown length, is not cached.
-/// - Concurrent requests for an object are made once. An error is not cached: the next caller in
-///   line makes the request itself.
-/// - Cached objects are returned without asking whether the store has a newer version, unless a
-///   version is requested ([`Get::version`]) and differs: then the object is requested again.
+/// - Concurrent requests for an object are made once. Errors are not cached; after one, the next
+///   caller that waits makes the request itself.
+/// - Cached objects are returned without asking whether the store has a newer version. If a version
+///   is requested ([`Get::version`]) and differs, the object is requested again.
 /// - A range is a slice of the cached object; a range of an object that is not cached is passed to
 ///   the store. [`head`](Store::head) is answered from the cache; a listing is passed to the store.
 /// - An object that is small enough is read whole before it is returned.

@@ -85,9 +85,9 @@ use datapipes::Backoff;
 
 use super::{Store, StoreExt};
 
-/// Wraps a remote store that has timeouts of its own in the usual stack: transient errors are
-/// retried and cut bodies resumed ([`Retry`]), and there is no limit to the requests in flight
-/// until the service is overloaded the first time ([`InFlight::OnOverload`]).
+/// Wraps a remote store that has timeouts of its own in the usual stack. Transient errors are
+/// retried and cut bodies resumed ([`Retry`]). Requests in flight are limited once the service was
+/// overloaded ([`InFlight::OnOverload`]).
 pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
     store.limit(InFlight::OnOverload).retry(Backoff::default())
 }

@@ -37,8 +37,8 @@ impl Default for PerSecond {
 ///
 /// Each of two token buckets holds at most the tokens of one second, which may pass at once after a
 /// pause. Requests that come too early wait, in order. The bytes of a piece are counted when the
-/// piece has arrived, and the piece waits until they are paid for; so the limit applies to the
-/// bytes that are returned, and it slows the connection down.
+/// piece has arrived, and the piece is held back until the rate allows them. The limit thus applies
+/// to the bytes that are returned, and slows the connection down.
 ///
 /// A listing counts as one request. The store's own [`read`](Store::read) is not used: a body is
 /// read piece by piece. Memory holds one piece of each body.

@@ -22,22 +22,22 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 /// [`StoreExt::retry`](crate::StoreExt::retry).
 ///
 /// - Only [transient](Error::transient) errors are retried, after pauses given by [`Backoff`]. If a
-///   service asks for a pause, the retry waits that long, though never past the deadline: then it
-///   is tried one last time.
+///   service asks for a pause, the retry waits that long, but not beyond the deadline, at which the
+///   last try is made.
 /// - A body that was cut, or ends too early, is requested again from that position on, if the
-///   object has a version, and only of that version. No byte is returned twice, and no two versions
-///   are mixed: an object that was replaced is `Changed`. Without a version, a body is requested
-///   again only if none of it was returned yet.
+///   object has a version, and only of that version. No byte is returned twice. No two versions are
+///   mixed; if the object was replaced, the error is `Changed`. Without a version, a body is
+///   requested again only if none of it was returned yet.
 /// - [`read`](Store::read) returns nothing before the end, so it may also begin again from the
 ///   start, and does so if the object has no version, was replaced, or cannot be requested in part.
 /// - A listing that breaks off begins again, and the keys that were already returned are skipped.
 ///   The listing must have the same order each time; otherwise the error is `Changed`.
 /// - For one request, tries are counted over its whole body; each mebibyte that arrives resets the
 ///   count.
-/// - All requests of the store share a *budget* of retries: 500 at once, then 10 a second, if not
-///   [set](Retry::with_budget) otherwise; each success gives one back. When the budget is used up,
-///   retries queue, so that a service that is down gets some requests a second and not one from
-///   each waiting request.
+/// - All requests of the store share a *budget* of retries. It defaults to 500 at once and then 10
+///   a second ([`with_budget`](Retry::with_budget)); each success gives one back. When the budget
+///   is used up, retries queue, so that a service that is down gets some requests a second and not
+///   one from each waiting request.
 /// - The last error contains the number of tries, their duration, and the first error. Each pause
 ///   is an event of `tracing`: the first five of a store, and those at which their number has
 ///   doubled, are warnings, the others are at level debug.

@@ -28,9 +28,9 @@ pub struct Expected {
 /// - Wrong content is `Corrupt`, a wrong size `Truncated` or `Corrupt`; neither is transient.
 ///   [`read`](Store::read) makes a second request before it fails, since the error may have
 ///   happened on the way.
-/// - The last piece of a body is held back until all was checked; an earlier piece of an object
-///   that turns out to be wrong may have been returned before, and then an error takes the place of
-///   the last piece.
+/// - The last piece of a body is held back until all was checked. If the object turns out to be
+///   wrong, an error takes the place of the last piece; earlier pieces may have been returned by
+///   then.
 ///
 /// Memory holds the manifest and one piece of each body. The hash is computed on the thread that
 /// reads: some gigabytes a second.

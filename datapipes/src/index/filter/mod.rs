@@ -18,10 +18,9 @@ pub use value::Value;
 ///
 /// A filter is made of [`col`], or parsed from text, as in `age > 30 and sex = 'f'`.
 ///
-/// The semantics are those of SQL: a comparison with a missing value or NaN is neither true nor
-/// false, `not` of such a comparison is the same, and a row matches only if the whole filter is
-/// true. Whole numbers and floats are compared by value, without rounding; text is compared by its
-/// bytes.
+/// The semantics are those of SQL. A comparison with a missing value or NaN is neither true nor
+/// false, and neither is its negation. A row matches only if the whole filter is true. Whole
+/// numbers and floats are compared by value, without rounding; text is compared by its bytes.
 ///
 /// In text, `or` has the lowest precedence, then `and`, then `not`. A comparison has a column and a
 /// value, with `=` (or `==`), `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`, `is [not]
@@ -257,9 +256,9 @@ impl Filter {
     /// Evaluates the filter for many rows at once; `None` marks a row for which it is neither true
     /// nor false. `leaf` evaluates a comparison, `in` or `is null` for all rows.
     ///
-    /// For statistics, `Some(false)` of a leaf may mean that it is true for no row of a part of the
-    /// data, `Some(true)` that it is false for none, and `None` that nothing is known: the result
-    /// has the same meaning.
+    /// Leaves may also stand for statistics of a part of the data. `Some(false)` then means that
+    /// the leaf is true for no row of the part, `Some(true)` that it is false for none, and `None`
+    /// that nothing is known. The result has the same meaning.
     ///
     /// # Errors
     /// The first error of `leaf`.

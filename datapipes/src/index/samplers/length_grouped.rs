@@ -12,11 +12,11 @@ use crate::{Hints, Rng, Role};
 /// Samples are sorted by length once. For each pass the sorted row is cut, at a random place, into
 /// stretches of 50 groups. The samples of a stretch are shuffled and dealt into its groups; then
 /// all groups are shuffled. The samples of a group therefore differ from pass to pass, and their
-/// lengths are no further apart than those of a stretch. (Hugging Face's sampler of this name
-/// shuffles first and sorts stretches of 50 batches: each stretch begins with its longest samples
-/// and ends with its shortest.) If the samples do not divide evenly, the one short group comes
-/// last, and its samples may have any length. Holds 8 bytes for each sample; each position is
-/// computed by itself.
+/// lengths are no further apart than those of a stretch. If the samples do not divide evenly, the
+/// one short group comes last, and its samples may have any length. Hugging Face's sampler of this
+/// name differs: it shuffles first and sorts stretches of 50 batches, so that each stretch begins
+/// with its longest samples and ends with its shortest. Holds 8 bytes for each sample; each
+/// position is computed by itself.
 ///
 /// Follow the sampler with [`batch`](crate::Indexed::batch) of the same size; whole batches can
 /// then be sharded and shuffled. If samples are sharded first and batched after that, use groups as

@@ -81,17 +81,18 @@ struct Placing {
     /// Classes of each unit with their counts; a single class if classes do not matter.
     counts: Vec<Vec<(usize, f64)>>,
     sizes: Vec<f64>,
-    /// Surplus of samples of each part: of all, and of each class.
+    /// Surplus of samples of each part.
     over: Vec<f64>,
+    /// Surplus of samples of each part, class by class.
     over_class: Vec<Vec<f64>>,
-    /// Weight of a squared deviation of each class, relative to one of size: as if all classes were
-    /// as large as the whole, on average over them.
+    /// Weight of a class's squared deviation, relative to that of the size of a part. A deviation
+    /// counts by its share of the class, and all classes together count as much as the size.
     weight_class: Vec<f64>,
 }
 
-/// Greatest number of times that all units are checked for a better place. A few suffice.
+/// Maximum number of times that all units are checked for a better place. A few suffice.
 const ROUNDS: usize = 100;
-/// Greatest number of units for which every two are also tried in each other's place: few entities
+/// Maximum number of units for which every two are also tried in each other's place: few entities
 /// are hard to balance.
 const SWAPPED: usize = 500;
 /// Least gain of a move, so that rounding cannot cause endless moves.

@@ -7,10 +7,10 @@ use super::Splits;
 /// Number of classes shown; the rest are counted.
 const SHOWN: usize = 6;
 
-/// Writes for each part: the number of samples, their percentage of all samples, and the deviation
-/// from the wanted percentage in points; the number of entities; for each class the number of
-/// samples, their percentage of the part, and the deviation from the percentage in all parts in
-/// points.
+/// Writes a line for each part: its number of samples, their percentage of all samples, and the
+/// number of its entities. For each class it has the number of samples and their percentage of the
+/// part. Deviations are in points: of a part from its wanted percentage, of a class from its
+/// percentage in all parts.
 impl<K> fmt::Display for Splits<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.classes.len().min(SHOWN);

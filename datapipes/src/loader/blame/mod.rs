@@ -73,28 +73,28 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let loader = DataLoader::builder(graph).seed(7).resumable().build()?;
     /// let mut epoch = loader.epoch(0).blocking();
     /// epoch.next().unwrap()?;
-    /// let state = epoch.checkpoint()?;
+    /// let checkpoint = epoch.checkpoint()?;
     /// let batches: Vec<_> = epoch.take(3).collect::<Result<_, _>>()?; // steps 1 to 3
     ///
-    /// let blame = loader.blame(&state, 3..4)?;
+    /// let blame = loader.blame(&checkpoint, 3..4)?;
     /// println!("{blame}");
     /// let samples = blame.batches[0].replay.origin().parts();
     /// let squares = samples.iter().map(|sample| sample.index() * sample.index());
     /// assert!(squares.eq(batches[2].iter().copied()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn blame(&self, state: &Checkpoint, steps: Range<u64>) -> Result<Blame> {
-        self.blame_with(state, steps, |_, _, _| {})
+    pub fn blame(&self, checkpoint: &Checkpoint, steps: Range<u64>) -> Result<Blame> {
+        self.blame_with(checkpoint, steps, |_, _, _| {})
     }
 
-    /// Does the same, and calls `look` with the number of the step, and with each node's output for
-    /// each sample, as [`replay_with`](DataLoader::replay_with) does.
+    /// Replays as [`blame`](DataLoader::blame) does, and calls `look` with each node's output for
+    /// each sample, and the number of its step; see [`replay_with`](DataLoader::replay_with).
     ///
     /// # Errors
     /// Fails as [`blame`](DataLoader::blame) does.
     pub fn blame_with(
         &self,
-        state: &Checkpoint,
+        checkpoint: &Checkpoint,
         steps: Range<u64>,
         mut look: impl FnMut(u64, &Step, &[&dyn Any]),
     ) -> Result<Blame> {
@@ -117,16 +117,16 @@ impl<T: Send + 'static> DataLoader<T> {
             latest: Arc::default(),
             ..self.clone()
         };
-        let mut epoch = quiet.resume(state)?.blocking();
+        let mut epoch = quiet.resume(checkpoint)?.blocking();
         let mut step = epoch.checkpoint()?.delivered();
         if steps.start < step {
-            if !state.has(settings.rank) {
+            if !checkpoint.has(settings.rank) {
                 return Err(config(format!(
                     "step {} is before the checkpoint, which is of other ranks and after {step} steps",
                     steps.start
                 )));
             }
-            (epoch, step) = (quiet.epoch(state.epoch()).blocking(), 0);
+            (epoch, step) = (quiet.epoch(checkpoint.epoch()).blocking(), 0);
         }
         let mut batches = Vec::new();
         while step < steps.end {

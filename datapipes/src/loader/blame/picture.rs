@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::{DType, Tensor, labelled};
 
-/// Largest number of pixels of a picture; a larger tensor is not drawn.
+/// Maximum number of pixels of a picture; a larger tensor is not drawn.
 const MOST_PIXELS: usize = 1 << 26;
 
 /// Draws a tensor, alone or with a label, of the shape `[height, width]`, `[height, width, 1 or 3]`

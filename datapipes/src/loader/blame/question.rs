@@ -86,13 +86,13 @@ impl<T: Send + 'static> DataLoader<T> {
     /// # Errors
     /// Fails as [`answer_blame`](DataLoader::answer_blame) does.
     pub fn answer_blame_with(&self, picture: impl Fn(&dyn Any) -> Option<Tensor>) -> Result<bool> {
-        let Some(state) = std::env::var_os(STATE) else {
+        let Some(path) = std::env::var_os(STATE) else {
             return Ok(false);
         };
         ANSWERED.store(true, Ordering::Relaxed);
         let steps = std::env::var(STEPS).unwrap_or_default();
         let folder = std::env::var_os(PICTURES).map(PathBuf::from);
-        let answer = self.answer(Path::new(&state), &steps, folder, picture)?;
+        let answer = self.answer(Path::new(&path), &steps, folder, picture)?;
         let written = match std::env::var_os(ANSWER) {
             Some(path) => fs::write(&path, format!("{answer}\n"))
                 .map_err(|error| failed(&PathBuf::from(path), error)),
@@ -103,16 +103,16 @@ impl<T: Send + 'static> DataLoader<T> {
 
     pub(super) fn answer(
         &self,
-        state: &Path,
+        path: &Path,
         steps: &str,
         folder: Option<PathBuf>,
         picture: impl Fn(&dyn Any) -> Option<Tensor>,
     ) -> Result<Blame> {
         let steps = parse(steps)?;
-        let state = Checkpoint::load(state)?;
+        let checkpoint = Checkpoint::load(path)?;
         let mut pictures = folder.map(Pictures::new);
         let mut problem = None;
-        let blame = self.blame_with(&state, steps, |number, step, values| {
+        let blame = self.blame_with(&checkpoint, steps, |number, step, values| {
             let Some(pictures) = pictures.as_mut().filter(|_| problem.is_none()) else {
                 return;
             };

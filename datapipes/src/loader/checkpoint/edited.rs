@@ -12,14 +12,13 @@ use crate::{Arity, Role};
 #[non_exhaustive]
 pub enum Edited {
     /// A [mix](crate::Graph::mix) may have other weights than before, or another
-    /// [`Schedule`](crate::pipes::Schedule). Each input resumes where it was, and the exact shares
-    /// of the new weights begin after everything of the mix that may have been used for the
-    /// delivered items: items that waited in a shuffle buffer or a started batch stay as they were
-    /// mixed. If only one-in-one-out steps stand downstream of the mix, the new shares begin with
-    /// the next item; downstream nodes that look at the stream as a whole may delay them by some
-    /// items, or by some thousands of items that cost next to nothing. Nothing is lost or comes
-    /// twice. Steps of a schedule are counted from the beginning of the epoch. The same holds for
-    /// any node with a setting that [may change](field@crate::Hints::may_change).
+    /// [`Schedule`](crate::pipes::Schedule). Each input resumes where it was. Items that waited in
+    /// a shuffle buffer or a started batch stay as they were mixed; the exact shares of the new
+    /// weights begin after them. With only one-in-one-out steps downstream of the mix, they begin
+    /// with the next item. Nodes that look at the stream as a whole delay them by some items, or by
+    /// some thousands if items cost next to nothing. Nothing is lost or comes twice. Steps of a
+    /// schedule are counted from the beginning of the epoch. The same holds for any node with a
+    /// setting that [may change](field@crate::Hints::may_change).
     ///
     /// The inputs must have the same number and order as before. A mix of indexed data
     /// ([`Indexed::mix`](crate::Indexed::mix)) cannot change in the middle, since its order is a
@@ -96,11 +95,11 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
     problems
 }
 
-/// Sets the cursors of pipes that are new or changed: a new pipe starts where its reader does; a
-/// pipe with other settings at the oldest item that it held, or after the items it had taken. A
-/// node downstream of one of these pipes cannot tell by positions which items it held, or which of
-/// the outputs it would repeat it had given: it repeats all of them, and if it held items begins
-/// empty as well. Some items may therefore come twice, and none is left out.
+/// Sets the cursors of pipes that are new or changed. A new pipe starts where its reader does. A
+/// pipe with other settings starts at the oldest item that it held, or after the items it had
+/// taken. A node downstream of one of these cannot tell by positions which items it held and which
+/// outputs it had given, so it repeats its outputs, and begins empty if it held items. Some items
+/// may therefore come twice, and none is left out.
 pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
     let is_pipe = |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && !passes(node);
     let mut is_other = vec![false; flow.nodes.len()];

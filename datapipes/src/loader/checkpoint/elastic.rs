@@ -29,29 +29,32 @@ struct Downstream<'a> {
 /// Converts a checkpoint of other ranks into one for this rank; returns the obstacles, with the
 /// numbers, if that is impossible.
 pub(super) fn rescaled(
-    state: &Checkpoint,
+    checkpoint: &Checkpoint,
     flow: &Flow,
     settings: &Settings,
 ) -> Result<Saved, String> {
     // If one rank has seen the end and another has not, the rest of all ranks is empty.
-    let finished = state.is_finished();
-    let going = state.0.iter().filter(|saved| saved.finished == finished);
-    let saved = going.clone().next().unwrap_or(state.first());
+    let finished = checkpoint.is_finished();
+    let going = checkpoint
+        .0
+        .iter()
+        .filter(|saved| saved.finished == finished);
+    let saved = going.clone().next().unwrap_or(checkpoint.first());
     let (then, now) = (saved.world, settings.rank.world as u64);
-    let some = state.0.len() as u64;
+    let some = checkpoint.0.len() as u64;
     if some > 1
         && (some < then
-            || state
+            || checkpoint
                 .0
                 .iter()
                 .any(|other| other.delivered != saved.delivered))
     {
         return Err("its ranks are in the middle of a step".to_owned());
     }
-    if state.skipped() > 0 {
+    if checkpoint.skipped() > 0 {
         return Err(format!(
             "{} items were skipped, which ranks count differently",
-            state.skipped()
+            checkpoint.skipped()
         ));
     }
     if saved

@@ -16,12 +16,12 @@ impl Checkpoint {
     ///   reads the nodes upstream of the [`sharding_filter`](crate::Graph::sharding_filter) for
     ///   itself. The next epoch is dealt to the new ranks.
     /// - **Any number**, if the global batches do not depend on the number of ranks: between
-    ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer stand
-    ///   only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items
-    ///   for some `G`; pipes of your own as well, if they [tell their
-    ///   snapshots](crate::Pipe::snapshot_at). Then step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the
-    ///   stream upstream of the filter, and the new ranks continue that sequence. For this kind of
-    ///   graph the checkpoint of one rank alone is enough, if no rank skipped an item.
+    ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer are only
+    ///   one-in-one-out pipes, `prefetch`, and one `batch`, of `G / world` items for some `G`. A
+    ///   pipe of your own may be there if it [tells its snapshots](crate::Pipe::snapshot_at). Then
+    ///   step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the stream upstream of
+    ///   the filter, and the new ranks continue that sequence. For this kind of graph the
+    ///   checkpoint of one rank alone is enough, if no rank skipped an item.
     ///
     /// If the graph and the numbers do not allow it, `resume` returns an error. The order of the
     /// checkpoints does not matter. Items are not compared, and could not be.
@@ -38,25 +38,25 @@ impl Checkpoint {
     ///     let loader = DataLoader::builder(graph).seed(7).workers(0).resumable();
     ///     loader.rank(rank, world).uneven(Uneven::Drop).build().unwrap()
     /// };
-    /// let mut states = Vec::new();
+    /// let mut checkpoints = Vec::new();
     /// for rank in 0..4 {
     ///     let mut epoch = loader(rank, 4, 2).epoch(0).blocking();
     ///     epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
-    ///     states.push(epoch.checkpoint()?);
+    ///     checkpoints.push(epoch.checkpoint()?);
     /// }
-    /// let state = Checkpoint::merge(&states)?;
+    /// let checkpoint = Checkpoint::merge(&checkpoints)?;
     /// // Of 100 samples 40 were seen; two ranks share the others.
-    /// let rest = loader(1, 2, 4).resume(&state)?.blocking();
+    /// let rest = loader(1, 2, 4).resume(&checkpoint)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?.concat().len(), 30);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn merge(states: &[Checkpoint]) -> Result<Checkpoint> {
-        let Some(first) = states.first() else {
+    pub fn merge(checkpoints: &[Checkpoint]) -> Result<Checkpoint> {
+        let Some(first) = checkpoints.first() else {
             return Err(refused("there are none".to_owned()));
         };
-        let mut ranks: Vec<Saved> = states
+        let mut ranks: Vec<Saved> = checkpoints
             .iter()
-            .flat_map(|state| state.0.iter().cloned())
+            .flat_map(|checkpoint| checkpoint.0.iter().cloned())
             .collect();
         ranks.sort_by_key(|saved| saved.rank);
         let world = ranks[0].world;
@@ -73,11 +73,14 @@ impl Checkpoint {
             )));
         }
         // Ranks that have nothing left may have had fewer steps than others.
-        let mut going = states.iter().filter(|state| !state.is_finished());
+        let mut going = checkpoints
+            .iter()
+            .filter(|checkpoint| !checkpoint.is_finished());
         if let Some(one) = going.next()
             && let Some(other) = going.find(|other| other.delivered() != one.delivered())
         {
-            let [a, b] = [one, other].map(|state| (state.0[0].rank, state.delivered()));
+            let [a, b] =
+                [one, other].map(|checkpoint| (checkpoint.0[0].rank, checkpoint.delivered()));
             let message = format!(
                 "rank {} has {} steps delivered, and rank {} has {}",
                 b.0, b.1, a.0, a.1

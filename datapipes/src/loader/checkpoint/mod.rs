@@ -46,8 +46,9 @@ use crate::{Result, Uneven, Writer};
 ///
 /// The format is part of the library's version: checkpoints of older versions are read.
 ///
-/// Two checkpoints of the same place resume the same, but need not be equal: workers read ahead,
-/// and the last snapshots of the steps may be closer to the place when a checkpoint is taken again.
+/// Two checkpoints of the same place resume the same epoch, but need not be equal. Workers read
+/// ahead, so the last snapshots of the steps may be closer to the place when a checkpoint is taken
+/// again.
 #[derive(Clone, PartialEq)]
 pub struct Checkpoint(pub(super) Arc<[Saved]>);
 

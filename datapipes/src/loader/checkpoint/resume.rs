@@ -11,9 +11,9 @@ use crate::settings::Settings;
 use crate::{Error, ErrorKind, Rank, Result};
 
 impl Checkpoint {
-    /// Returns where a loader goes on, and the cursors of the unchanged nodes. The loader goes on
-    /// with its own rank; or, if other ranks began, with its share of the common rest; or, if that
-    /// cannot be computed, with as many of the old ranks as it takes, which it reads in turn.
+    /// Returns where a loader goes on, and the cursors of the unchanged nodes. If the ranks are the
+    /// same, it goes on with its own rank. If they differ, it goes on with its share of the common
+    /// rest. If that cannot be computed, it reads several of the old ranks in turn.
     ///
     /// # Errors
     /// [`ErrorKind::Config`], with the differences, unless changed nodes may take the place of

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
+use super::figures::Figures;
 use super::folder;
-use super::snapshot::Snapshot;
 use crate::{Error, ErrorKind, Result};
 
 /// Longest time that a loader has for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Greatest number of bytes of an answer.
+/// Maximum number of bytes of an answer.
 const LONGEST: usize = 64 << 20;
 
 /// Returns the sockets of this user's monitored loaders, in the order of their names: of the process,
@@ -122,20 +122,20 @@ impl Client {
     }
 
     /// Asks for the figures, and waits for them, for two seconds at most. They are at most 50 ms old.
-    /// The first answer of a connection has the [description](Snapshot::description).
+    /// The first answer of a connection has the [description](Figures::description).
     ///
     /// # Errors
     /// `NotFound` if the loader has ended, `Unavailable` if it does not answer in time or has too many
     /// clients, `Protocol` if the answer is that of another version or of something else. After an
     /// error a client is of no more use.
-    pub fn snapshot(&mut self) -> Result<Snapshot> {
-        Snapshot::parse(&self.line()?).map_err(|error| self.about(error))
+    pub fn figures(&mut self) -> Result<Figures> {
+        Figures::parse(&self.line()?).map_err(|error| self.about(error))
     }
 
     /// Asks for the figures; returns the line of JSON as it came.
     ///
     /// # Errors
-    /// Fails as [`snapshot`](Self::snapshot) does, except for the content of the line.
+    /// Fails as [`figures`](Self::figures) does, except for the content of the line.
     pub fn line(&mut self) -> Result<String> {
         self.ask()?;
         let answer = self.answer(PATIENCE)?;
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Waits for a line with the answer to what was [asked](Self::ask), to be [parsed](Snapshot::parse).
+    /// Waits for a line with the answer to what was [asked](Self::ask), to be [parsed](Figures::parse).
     /// Returns `None` if it is not there in time; the next call goes on waiting for it.
     ///
     /// # Errors

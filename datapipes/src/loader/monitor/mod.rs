@@ -2,7 +2,7 @@
 //!
 //! A loader that is [monitored](super::Builder::monitor) has a Unix domain socket, which only its user
 //! may open; [`sockets`] lists those of all running loaders. A client writes the line `stats`, and
-//! gets a [`Snapshot`] as a line of JSON, as often as it likes. [`Client`] does that; the program
+//! gets a [`Figures`] as a line of JSON, as often as it likes. [`Client`] does that; the program
 //! `datapipes top` shows what it gets.
 //!
 //! ```
@@ -14,7 +14,7 @@
 //!
 //! // In another process:
 //! for socket in monitor::sockets()? {
-//!     let shown = Client::connect(&socket)?.snapshot()?;
+//!     let shown = Client::connect(&socket)?.figures()?;
 //!     println!("{} {}: epoch {:?}", shown.process, shown.program, shown.epoch);
 //!     # if shown.process == std::process::id() {
 //!     assert_eq!(shown.stats.unwrap().delivered, 10);
@@ -25,11 +25,11 @@
 
 #[cfg(unix)]
 mod client;
+mod figures;
 #[cfg(unix)]
 mod folder;
 #[cfg(unix)]
 mod server;
-mod snapshot;
 #[cfg(all(test, unix))]
 mod tests;
 
@@ -42,7 +42,7 @@ use crate::run::{Engine, is_child_process};
 
 #[cfg(unix)]
 pub use client::{Client, sockets};
-pub use snapshot::{Description, PROTOCOL, Snapshot};
+pub use figures::{Description, Figures, PROTOCOL};
 
 /// Variable that has every loader of a process monitored, if it is `1`.
 const VARIABLE: &str = "DATAPIPES_MONITOR";

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::is_stale;
-use super::snapshot::{Description, PROTOCOL, Snapshot};
+use super::figures::{Description, Figures, PROTOCOL};
 use crate::loader::latest::Latest;
 use crate::loader::{Stats, explain, left};
 use crate::run::{Engine, ObserverThread};
@@ -28,9 +28,9 @@ const WRITING: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 /// Pause after a connection that could not be taken, for lack of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Greatest number of clients.
+/// Maximum number of clients.
 pub(super) const CLIENTS: usize = 8;
-/// Greatest number of bytes in a request.
+/// Maximum number of bytes in a request.
 const REQUEST: usize = 256;
 
 /// Shows a loader to other processes, until it is dropped.
@@ -141,7 +141,7 @@ impl Source {
             return Some(line.clone());
         }
         let (engine, latest) = (self.engine.upgrade()?, self.latest.upgrade()?);
-        let shown = snapshot(&engine, &latest, &self.program, described);
+        let shown = figures(&engine, &latest, &self.program, described);
         let line = match serde_json::to_vec(&shown) {
             Ok(mut line) => {
                 line.push(b'\n');
@@ -154,7 +154,7 @@ impl Source {
     }
 }
 
-fn snapshot(engine: &Engine, latest: &Latest, program: &str, described: bool) -> Snapshot {
+fn figures(engine: &Engine, latest: &Latest, program: &str, described: bool) -> Figures {
     let runs = latest.runs();
     let mut stats = runs.as_ref().and_then(Stats::of_all);
     let (mut epoch, mut running) = (None, false);
@@ -172,7 +172,7 @@ fn snapshot(engine: &Engine, latest: &Latest, program: &str, described: bool) ->
             .map(|node| node.inputs.iter().map(|&(input, _)| input).collect())
             .collect(),
     });
-    Snapshot {
+    Figures {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         process: std::process::id(),
@@ -185,7 +185,7 @@ fn snapshot(engine: &Engine, latest: &Latest, program: &str, described: bool) ->
     }
 }
 
-/// Returns the answer to what is not granted.
+/// Returns the answer to a client that is refused.
 fn refusal(problem: &str) -> Arc<[u8]> {
     let mut line = serde_json::json!({ "protocol": PROTOCOL, "error": problem }).to_string();
     line.push('\n');

@@ -54,7 +54,7 @@ fn a_client_sees_what_the_loader_says_of_itself() {
     assert_eq!(sockets_in(&folder.0).unwrap(), std::slice::from_ref(&path));
 
     let mut client = Client::connect(&path).unwrap();
-    let before = client.snapshot().unwrap();
+    let before = client.figures().unwrap();
     assert_eq!(before.process, std::process::id());
     assert!(path.ends_with(format!("{}-{}.sock", before.process, before.loader)));
     assert!(before.epoch.is_none() && before.stats.is_none() && !before.running);
@@ -65,13 +65,13 @@ fn a_client_sees_what_the_loader_says_of_itself() {
 
     let mut epoch = loader.epoch(3).blocking();
     epoch.next().unwrap().unwrap();
-    let during = client.snapshot().unwrap();
+    let during = client.figures().unwrap();
     assert_eq!((during.epoch, during.running), (Some(3), true));
     assert!(during.description.is_none());
     assert_eq!(during.stats.unwrap().delivered, 1);
     assert_eq!(epoch.count(), 99);
 
-    let after = client.snapshot().unwrap();
+    let after = client.figures().unwrap();
     assert!(!after.running);
     let (shown, own) = (after.stats.unwrap(), loader.stats().unwrap());
     assert_eq!(shown.to_string(), own.to_string());
@@ -86,10 +86,10 @@ fn the_socket_goes_with_the_loader_and_its_last_epoch() {
     drop(loader.clone());
     drop(loader);
     epoch.next().unwrap().unwrap();
-    assert!(client.snapshot().unwrap().running);
+    assert!(client.figures().unwrap().running);
     drop(epoch);
     assert!(!path.exists());
-    assert_eq!(client.snapshot().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(client.figures().unwrap_err().kind(), ErrorKind::NotFound);
     let error = Client::connect(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(sockets_in(&folder.0).unwrap().is_empty());
@@ -101,7 +101,7 @@ fn loaders_of_a_process_have_a_socket_each() {
     let (one, two) = (loader(), loader());
     let paths = [folder.monitor(&one), folder.monitor(&two)];
     for (path, engine) in paths.iter().zip([&one.engine, &two.engine]) {
-        let shown = Client::connect(path).unwrap().snapshot().unwrap();
+        let shown = Client::connect(path).unwrap().figures().unwrap();
         assert_eq!(shown.loader, engine.id);
     }
     drop(one);
@@ -144,7 +144,7 @@ fn bad_clients_disturb_nobody() {
         let items = loader.epoch(epoch).blocking().map(Result::unwrap);
         assert!(items.flatten().eq(1..=1000));
         // An answer may be a moment old.
-        while client.snapshot().unwrap().epoch != Some(epoch) {}
+        while client.figures().unwrap().epoch != Some(epoch) {}
     }
     // Requests that come together are answered one after the other.
     half.write_all(b"ts\nstats\nstats\n").unwrap();
@@ -152,7 +152,7 @@ fn bad_clients_disturb_nobody() {
     assert!(
         answers
             .map(Result::unwrap)
-            .all(|line| Snapshot::parse(&line).is_ok())
+            .all(|line| Figures::parse(&line).is_ok())
     );
 }
 
@@ -164,9 +164,9 @@ fn a_client_too_many_is_told_so() {
         .map(|_| Client::connect(&path).unwrap())
         .collect();
     for client in &mut clients {
-        client.snapshot().unwrap();
+        client.figures().unwrap();
     }
-    let error = Client::connect(&path).unwrap().snapshot().unwrap_err();
+    let error = Client::connect(&path).unwrap().figures().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(
         error
@@ -176,7 +176,7 @@ fn a_client_too_many_is_told_so() {
     );
     clients.pop();
     // The thread learns of it in its own time.
-    while Client::connect(&path).unwrap().snapshot().is_err() {}
+    while Client::connect(&path).unwrap().figures().is_err() {}
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn sockets_of_the_dead_are_removed_and_those_of_the_living_are_not() {
     assert_eq!(sockets_in(&folder.0).unwrap(), std::slice::from_ref(&hangs));
     assert!(!dead.exists() && hangs.exists());
     assert!(folder.0.join("notes.txt").exists());
-    let error = Client::connect(&hangs).unwrap().snapshot().unwrap_err();
+    let error = Client::connect(&hangs).unwrap().figures().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().ends_with("does not answer"), "{error}");
 
@@ -204,7 +204,7 @@ fn sockets_of_the_dead_are_removed_and_those_of_the_living_are_not() {
     assert_eq!(monitor.path, own);
     let other = Monitor::open(&folder.0, &loader.engine, &loader.latest).unwrap();
     assert_eq!(other.path, name(loader.engine.id + 1_000_000));
-    assert!(Client::connect(&own).unwrap().snapshot().is_ok());
+    assert!(Client::connect(&own).unwrap().figures().is_ok());
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn an_answer_that_is_none_is_an_error_and_not_a_panic() {
         let (mut other, _) = listener.accept().unwrap();
         other.write_all(answer).unwrap();
         other.shutdown(std::net::Shutdown::Write).unwrap();
-        let error = client.snapshot().unwrap_err().to_string();
+        let error = client.figures().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

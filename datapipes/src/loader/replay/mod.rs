@@ -49,9 +49,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Random numbers come from seed, epoch, node and origin, so augmentation is repeated exactly.
     /// Nodes that select (a shuffle, a shard, a mix, a repeat) are skipped. The replay ends before
     /// the first node that looks at the stream as a whole, such as a [`batch`](crate::Graph::batch)
-    /// or a user's function over the stream: its output depends on more than this sample, so
-    /// neither that node nor anything downstream is run. [`Replay::items`] returns the items made
-    /// by then.
+    /// or a user's function over the stream, because the output of such a node depends on more than
+    /// this sample. [`Replay::items`] returns the items made by then.
     ///
     /// A source that goes [by position](crate::Hints::by_position) is opened at the sample; any
     /// other is read from its beginning until the sample comes, which for a source without end may

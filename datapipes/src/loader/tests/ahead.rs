@@ -19,7 +19,7 @@ fn a_graph_that_moves_to_a_thread_and_back_gives_every_item_once() {
             let (mut running, mut items, mut moves) = (running.unwrap(), Vec::new(), 0);
             loop {
                 match items.len() % (2 * every) {
-                    0 => moves += usize::from(running.move_to_background()),
+                    0 => moves += usize::from(running.move_to_thread()),
                     n if n == every => running.move_back(),
                     _ => {}
                 }

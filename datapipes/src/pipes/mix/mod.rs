@@ -45,9 +45,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// No input starts again, and every item comes once: [`AllExhausted`](Stop::AllExhausted) by
-    /// the name that others have for it ("all exhausted without replacement" of Hugging Face's
-    /// `interleave_datasets`).
+    /// Gives every item once: another name for [`AllExhausted`](Stop::AllExhausted), as in Hugging
+    /// Face's `interleave_datasets` ("all exhausted without replacement").
     pub const WITHOUT_REPLACEMENT: Stop = Stop::AllExhausted;
 
     fn cycles(self) -> bool {
@@ -71,10 +70,10 @@ impl Mix {
     /// which belongs to the caller.
     fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
-        let Some((kept, rest)) = cx.restored()? else {
+        let Some((restored, rest)) = cx.restored()? else {
             return Ok((turns, vec![true; inputs]));
         };
-        turns.resume(kept, cx.used_outputs())?;
+        turns.resume(restored, cx.used_outputs())?;
         Ok((turns, rest))
     }
 
@@ -118,7 +117,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
                 .left_out()
                 .for_each(|input| inputs[input] = Items::empty());
             loop {
-                out.snapshot(&cx, || (turns.kept(), Vec::<bool>::new()));
+                out.snapshot(&cx, || (turns.state(), Vec::<bool>::new()));
                 let Some(turn) = turns.next() else { return };
                 match inputs[turn].next().await {
                     Some(item) => {
@@ -162,7 +161,7 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
                 .left_out()
                 .for_each(|input| inputs[input] = Items::empty());
             loop {
-                out.snapshot(&cx, || (turns.kept(), unfinished.clone()));
+                out.snapshot(&cx, || (turns.state(), unfinished.clone()));
                 let Some(turn) = turns.next() else { return };
                 loop {
                     let item = match inputs[turn].next().await {
@@ -215,7 +214,7 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
 
     fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<Option<T>> {
         let (first, mut nothing) = match cx.restored() {
-            Ok(kept) => kept.unwrap_or((0, true)),
+            Ok(restored) => restored.unwrap_or((0, true)),
             Err(error) => return Items::fail(error),
         };
         let cx = cx.clone();

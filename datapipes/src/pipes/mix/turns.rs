@@ -73,8 +73,8 @@ impl Turns {
 
     /// Restores the turns in the middle. The first `used` items are given as before, with the old
     /// weights; later items with the current weights.
-    pub(super) fn resume(&mut self, kept: TurnsState, used: u64) -> Result<()> {
-        let ((step, turn, open), (then, by)) = kept;
+    pub(super) fn resume(&mut self, state: TurnsState, used: u64) -> Result<()> {
+        let ((step, turn, open), (then, by)) = state;
         let inputs = self.open.len();
         let sound = open.len() == inputs
             && !then.is_empty()
@@ -83,7 +83,7 @@ impl Turns {
         if !sound {
             return Err(Error::new(
                 ErrorKind::Config,
-                "what a mix kept does not fit its inputs",
+                "the snapshot of a mix does not fit its inputs",
             ));
         }
         if by != self.by.is_some() {
@@ -111,7 +111,7 @@ impl Turns {
         Ok(())
     }
 
-    pub(super) fn kept(&self) -> TurnsState {
+    pub(super) fn state(&self) -> TurnsState {
         (
             (self.step, self.turn, self.open.clone()),
             (self.ahead(), self.by.is_some()),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_and_does_not_fit_is_refused() {
+    fn a_snapshot_that_does_not_fit_is_refused() {
         let wrong: [TurnsState; 4] = [
             ((0, 0, vec![true]), (vec![(0, vec![1, 1])], false)),
             ((0, 0, vec![true; 2]), (vec![], false)),
@@ -282,9 +282,9 @@ mod tests {
                 (vec![(5, vec![1, 1]), (5, vec![1, 2])], false),
             ),
         ];
-        for kept in wrong {
+        for state in wrong {
             assert_eq!(
-                turns(&[1.0, 2.0]).resume(kept, 0).unwrap_err().kind(),
+                turns(&[1.0, 2.0]).resume(state, 0).unwrap_err().kind(),
                 ErrorKind::Config
             );
         }

@@ -56,7 +56,8 @@ impl Memory for SharedMemory {
 
 /// Least bytes of a row that is mapped: it costs less to copy a smaller one.
 const WORTH_MAPPING: usize = 64 << 10;
-/// Most rows that a process has mapped at once: the system allows some 65,000 mappings.
+/// Maximum number of rows that a process has mapped at once. The system allows some 65,000
+/// mappings.
 const MAPPED: usize = 8192;
 
 /// Number of rows mapped in this process.

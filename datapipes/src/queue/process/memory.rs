@@ -125,9 +125,9 @@ impl Fillable {
     }
 }
 
-/// A row in memory of another process, mapped so that it is filled in place. Only pages that have
-/// nothing but bytes of the row are shared; what the row has of the pages at its ends is in memory
-/// of this process, so that its neighbours cannot be written to.
+/// A row in memory of another process, mapped so that it is filled in place. Only pages that lie
+/// inside the row as a whole are shared. The row's parts of the pages at its ends are in memory of
+/// this process, so that the neighbouring rows cannot be written to.
 #[derive(Debug)]
 pub(super) struct Region {
     pages: Mapping,

@@ -2,17 +2,17 @@
 //!
 //! The two ends are the two sockets of an unnamed pair: nothing is in the file system, and nothing
 //! can be stale. [`packet`] describes the parts of a message. A slice of
-//! [`PAYLOAD`](crate::codec::PAYLOAD) bytes or more is copied once, into a slot: a memfd that both
-//! processes have mapped, and that is used again when the last clone of the slice is dropped in the
-//! other process. The drop is reported by one store into a [control page](memory::Page). Each end
-//! has a control page, which also has the counters of the messages that it put or took: as long as
-//! nobody has to wait, taking costs no system call except the one that reads the packet.
+//! [`PAYLOAD`](crate::codec::PAYLOAD) bytes or more is copied once, into a slot, which is a memfd
+//! that both processes have mapped. The slot is used again when the last clone of the slice is
+//! dropped in the other process. The drop is reported by one store into a [control
+//! page](memory::Page). Each end has a control page, which also counts the messages that it put or
+//! took. As long as no end has to wait, taking costs one system call, which reads the packet.
 //!
-//! Each end treats all input from the other as untrusted. A faulty process may spoil the bytes that
-//! it is about to send, nothing else: lengths are checked, memory is mapped only if it can neither
-//! shrink nor has holes, no more is allocated than has arrived, and sent payloads can be written to
-//! by nobody: the put end maps them [read-only](memory::Fillable), and has no influence on when
-//! they are free again.
+//! Each end treats all input from the other as untrusted. A faulty process can spoil only the bytes
+//! that it is about to send. Lengths are checked. Memory is mapped only if it cannot shrink and has
+//! no holes. No more is allocated than has arrived. Payloads that were sent can be written to by
+//! nobody: the put end maps them [read-only](memory::Fillable), and does not decide when they are
+//! free again.
 //!
 //! For memfd, seals and passing descriptors, see memfd_create(2), fcntl(2) and unix(7) of the Linux
 //! manual.

@@ -1,9 +1,9 @@
 //! Packets between the two ends.
 //!
-//! A message is any number of `Slots`, each with the descriptors of new shared memory; then any
-//! number of `Parts`, which give the places of large slices; then `Data`, with the remaining
-//! places, the weight, and the bytes. `Retire` removes a slot. `End` is the last packet of a put
-//! end without a fault. In the other direction there is only `Wake`.
+//! A message begins with any number of `Slots`, each with the descriptors of new shared memory. Any
+//! number of `Parts` follow, which give the places of large slices. Its end is `Data`, with the
+//! remaining places, the weight, and the bytes. `Retire` removes a slot. `End` is the last packet
+//! of a put end without a fault. In the other direction there is only `Wake`.
 
 use crate::Result;
 use crate::codec::{Reader, Writer, damaged};
@@ -11,17 +11,17 @@ use crate::queue::Weight;
 
 use super::memory::SLOTS;
 
-/// Greatest length of a packet. Several fit into a socket's buffer as Linux makes it (208 KiB).
+/// Maximum length of a packet. Several fit into a socket's buffer as Linux makes it (208 KiB).
 pub(super) const LONGEST: usize = 32 << 10;
-/// Greatest length of a head inside a packet. A longer head travels in a slot: copying it twice
+/// Maximum length of a head inside a packet. A longer head travels in a slot: copying it twice
 /// costs less than the system's work for a packet.
 pub(super) const INLINE: usize = 16 << 10;
-/// Greatest number of parts beside a head; earlier parts are in packets of their own.
+/// Maximum number of parts beside a head; earlier parts are in packets of their own.
 pub(super) const PARTS_WITH_HEAD: usize = 200;
 pub(super) const PARTS_ALONE: usize = 2000;
-/// Greatest number of descriptors in a packet.
+/// Maximum number of descriptors in a packet.
 pub(super) const FDS: usize = 32;
-/// Greatest number of payloads in a message.
+/// Maximum number of payloads in a message.
 pub(super) const MOST_PARTS: usize = 1 << 16;
 
 /// Place of a payload: the first `len` bytes of a slot. `ONCE` is the next slot without a number.

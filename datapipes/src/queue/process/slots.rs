@@ -11,7 +11,7 @@ use crate::Result;
 use crate::codec::PAYLOAD;
 use crate::queue::Limits;
 
-/// Greatest ratio of a slot's size to its payload, except for the smallest slots.
+/// Maximum ratio of a slot's size to its payload, except for the smallest slots.
 const WIDEST: usize = 2;
 
 #[derive(Debug, Default)]

@@ -27,8 +27,8 @@ impl Engine {
                 .at(&node.name));
             }
             if !cuts.are(id, node, cursor) {
-                let message = "it was worked on in pieces together with its neighbours that is worked on alone now, or the \
-                               other way round: concurrency or processes of one of them are others";
+                let message = "its segment is another one than in the checkpoint: its neighbours, \
+                               concurrency or processes have changed";
                 return Err(Error::new(ErrorKind::Config, message).at(&node.name));
             }
         }
@@ -71,7 +71,7 @@ impl Cuts {
         Cuts {
             pieces: segments
                 .clone()
-                .filter_map(|nodes| flow.piece(nodes))
+                .filter_map(|nodes| flow.segment_key(nodes))
                 .collect(),
             lasts: segments.filter_map(|nodes| nodes.last().copied()).collect(),
             workers: settings.workers,

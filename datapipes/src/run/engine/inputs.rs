@@ -356,7 +356,7 @@ fn segment_log(run: &EpochRun, nodes: &[usize]) -> LogKind {
     let (key, through) = run
         .engine
         .flow
-        .piece(nodes)
+        .segment_key(nodes)
         .expect("one of them is not one in one out");
     LogKind::Segment { key, through }
 }

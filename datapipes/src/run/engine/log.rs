@@ -95,11 +95,11 @@ fn maybe_text<S: serde::Serializer>(
     }
 }
 
-/// Greatest number of skipped items that are kept with their names.
+/// Maximum number of skipped items that are kept with their names.
 const KEPT: usize = 1000;
-/// Greatest length of an error text.
+/// Maximum length of an error text.
 const LONGEST: usize = 500;
-/// Greatest number of nodes and kinds that are told apart. A graph has no more, unless its pipes
+/// Maximum number of nodes and kinds that are told apart. A graph has no more, unless its pipes
 /// make up names.
 const MOST: usize = 1000;
 

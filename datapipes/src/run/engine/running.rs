@@ -115,7 +115,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Moves everything upstream of the consumer to a thread of its own, which works ahead from now
     /// on. Returns true if it was moved by this call.
-    pub(crate) fn move_to_background(&mut self) -> bool {
+    pub(crate) fn move_to_thread(&mut self) -> bool {
         if !self.is_inline() || self.run.engine.plan.prefetch.items == 0 {
             return false;
         }
@@ -132,7 +132,7 @@ impl<T: Send + 'static> Running<T> {
         true
     }
 
-    /// Lets the thread that was [moved](Self::move_to_background) to end, so that the polling
+    /// Lets the thread that was [moved](Self::move_to_thread) to end, so that the polling
     /// thread takes over after the items that are ready.
     pub(crate) fn move_back(&mut self) {
         if let RootThread::Moved(here) = &self.thread {

@@ -1,9 +1,9 @@
 //! Opens the stream of each node, by its place in the plan, and those upstream of it.
 //!
-//! Here streams are made and joined. Which part of its inputs a node needs, and what log it keeps
-//! of its items, is decided in [`inputs`](super::inputs), which opens nothing and calls nothing of
-//! this file: for each node or segment, [`Intake`] says which streams to open, they are opened here
-//! ([`EpochRun::open`]), and `Intake` makes the log over their traces.
+//! Streams are opened here ([`EpochRun::open`]). The decisions are made in
+//! [`inputs`](super::inputs), which opens nothing and calls nothing of this file: for each node or
+//! segment, an [`Intake`] says which part of its inputs is needed, and makes the log of its items
+//! over the traces of the opened streams.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,7 +26,7 @@ use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::near::InPlace;
 use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
-use crate::run::restore::in_morsels;
+use crate::run::restore::inline_morsels;
 use crate::run::segment::{InputLog, Segment, SegmentSettings};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
@@ -343,7 +343,7 @@ impl EpochRun {
                 let chain = self.chain(&self.engine.plan.groups[id], round);
                 let edge = chain.input.clone();
                 let apply = move |morsel, first| chain.apply_caught(morsel, first);
-                vec![in_morsels(
+                vec![inline_morsels(
                     one(inputs),
                     &edge,
                     &node.edge,

@@ -12,9 +12,9 @@ use crate::{Context, Error, ErrorKind, Origin, Result};
 /// this number. Each sample is replayed alone up to the node that makes the batch.
 ///
 /// # Errors
-/// `Unsupported`, with the node, if the samples are not replayed up to one node that makes one
-/// batch of them, or if a node downstream of it looks at more than one batch; the error of a node
-/// that fails.
+/// `Unsupported`, with the node, if the samples do not lead to one node that makes one batch of
+/// them, or if a node downstream of it looks at more than one batch. Also the error of a node that
+/// fails.
 pub(crate) fn batch(
     engine: &Engine,
     epoch: u64,

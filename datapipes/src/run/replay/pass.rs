@@ -21,7 +21,7 @@ pub(super) const WHOLE: &str = "it looks at the stream as a whole";
 const PLACE: &str = "it uses the place of an item, which is not known here";
 const OTHER_TYPE: &str = "what was passed by before it is of another type";
 const REPEATS: &str = "it runs what is above more than once, in a way of its own";
-/// Greatest distance between rounds of the same inner repeat. Rounds of a nested repeat are told
+/// Maximum distance between rounds of the same inner repeat. Rounds of a nested repeat are told
 /// apart from other rounds by their distance from their first round.
 const SAME_ROUND: u64 = 1 << 20;
 const MOST_ROUNDS: u64 = 1 << 16;

@@ -3,12 +3,12 @@
 //! Before this, [`checkpoint`](crate::checkpoint) records where each node stands, and
 //! [`engine::inputs`](super::engine) decides what each node gives again.
 //!
-//! - [`in_morsels`](mod@in_morsels): runs a chain inline with a log of the input that each output
+//! - [`inline_morsels`](mod@inline_morsels): runs a chain inline with a log of the input that each output
 //!   belongs to.
 //! - [`skip_delivered`]: leaves out the items that had been delivered before.
 
-mod in_morsels;
+mod inline_morsels;
 mod skip_delivered;
 
-pub(super) use self::in_morsels::in_morsels;
+pub(super) use self::inline_morsels::inline_morsels;
 pub(super) use self::skip_delivered::SkipDelivered;

@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Wanted};
 
 /// Number of chunks without output after which other tasks get their turn.
 const PATIENCE: usize = 32;
-/// Greatest number of items asked for at once if none of them is wanted.
+/// Maximum number of items asked for at once if none of them is wanted.
 const MANY: u64 = 1024;
 
 /// Passes on the wanted items. It is an error if there are fewer items than had come before.

@@ -17,7 +17,7 @@ use crate::{Arity, Work};
 /// Number of morsels with many items each, in multiples of the concurrency, that may be held while
 /// they wait for a slow earlier one: each may hold a connection until it is taken.
 const REORDER: usize = 4;
-/// Greatest number of morsels in flight for each CPU worker, of I/O that seldom waits.
+/// Maximum number of morsels in flight for each CPU worker, of I/O that seldom waits.
 const NEAR_PER_WORKER: usize = 8;
 
 /// Measured values that a segment passes on to the next epoch.

@@ -12,7 +12,7 @@ use super::spawning::Spawning;
 use crate::graph::ErasedChunks;
 use crate::items::Demand;
 use crate::run::gauge::SegmentGauge;
-use crate::run::restore::in_morsels;
+use crate::run::restore::inline_morsels;
 use crate::sync::lock;
 
 /// A chain that runs inline: item by item while its cost is being measured, then in chunks. When
@@ -48,7 +48,7 @@ impl InlineChain {
                     let first = lock(&above).taken;
                     shared.chain.apply_caught(piece, first)
                 };
-                in_morsels(tapped, &chain.input, chain.output(), log.clone(), apply)
+                inline_morsels(tapped, &chain.input, chain.output(), log.clone(), apply)
             }
             _ => chain.apply_caught(tapped, first),
         };

@@ -54,10 +54,11 @@ pub(super) struct SegmentInput {
     pub taken: u64,
     /// True if an inline chain sees the end of its input.
     pub is_shut: bool,
-    /// Most items that an inline chain may take at once, and in its current poll the nanoseconds
-    /// spent upstream, and the items taken.
+    /// Maximum number of items that an inline chain may take at once.
     pub limit: usize,
+    /// Nanoseconds spent upstream in the current poll of an inline chain.
     pub above_ns: u64,
+    /// Number of items taken in the current poll of an inline chain.
     pub items: u64,
 }
 

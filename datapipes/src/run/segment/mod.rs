@@ -42,7 +42,7 @@ pub(crate) struct SegmentSettings {
     pub shared: Arc<MorselShared>,
     pub spawner: Box<dyn Spawner>,
     pub order: Order,
-    /// Greatest number of morsels in flight.
+    /// Maximum number of morsels in flight.
     pub concurrency: usize,
     /// Number of morsels in flight at the start, as the first output needs.
     pub start: usize,

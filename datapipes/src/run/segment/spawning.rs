@@ -335,8 +335,8 @@ impl Spawning {
     /// Returns the next chunk, or wakes the reader when enough is there.
     fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> ChunkPoll {
         let (apart, in_flight) = (self.settings.processes, self.flight.morsels.len());
-        // A later poll ahead of need does not end the wait: a fork's other output may ask next. If who
-        // waited goes away instead, one item more is made for it.
+        // A later poll ahead of need does not end the wait, since a fork's other output may ask
+        // next. If the reader that waited was dropped instead, one item too many is made.
         if !demand.ahead {
             self.shared.awaited.wait(&self.shared.account);
         }

@@ -144,7 +144,7 @@ async fn row_54_answers_that_are_final() {
 
 #[tokio::test]
 async fn row_55_an_error_under_a_status_of_success_is_no_empty_listing() {
-    for (code, kind, passing) in [
+    for (code, kind, transient) in [
         ("SlowDown", ErrorKind::Unavailable, true),
         ("InternalError", ErrorKind::Unavailable, true),
         ("AccessDenied", ErrorKind::Denied, false),
@@ -157,7 +157,7 @@ async fn row_55_an_error_under_a_status_of_success_is_no_empty_listing() {
         });
         let error = keys(&s3(&service).build().unwrap(), "").await.unwrap_err();
         assert!(
-            error.kind() == kind && error.is_transient() == passing,
+            error.kind() == kind && error.is_transient() == transient,
             "{error:#?}"
         );
         assert!(error.to_string().contains(code), "{error}");

@@ -272,7 +272,7 @@ fn row_119_a_filter_beside_another_is_refused() {
     assert!(
         problem
             .to_string()
-            .starts_with("filter: wrong configuration: it was worked on"),
+            .starts_with("filter: wrong configuration: its segment is another one"),
         "{problem}"
     );
     // Two filters, which are now apart because of their concurrency.
@@ -297,7 +297,7 @@ fn row_119_a_filter_beside_another_is_refused() {
     assert!(
         problem
             .to_string()
-            .contains("concurrency or processes of one of them are others"),
+            .contains("concurrency or processes have changed"),
         "{problem}"
     );
 }

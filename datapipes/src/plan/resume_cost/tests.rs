@@ -169,19 +169,19 @@ fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
         ),
         (
             "from_iter",
-            "(resume: read from its beginning, and what it had given is left out)",
+            "(resume: read from its beginning; items that it had given are left out)",
         ),
         (
             "mux",
-            "(resume: what makes the last it gave is made again, mostly those of 2 ms, 66560 given items at most)",
+            "(resume: the inputs of its last outputs are made again, mostly those of 2 ms, 66560 outputs at most)",
         ),
         (
             "filter",
-            "(resume: each item of its input (a file, an archive) that has not given all is taken again)",
+            "(resume: each item of its input (a file, an archive) with outputs left is taken again)",
         ),
         (
             "scan",
-            "(resume: what makes the last it gave is made again, mostly those of 2 ms, 66560 given items at most)",
+            "(resume: the inputs of its last outputs are made again, mostly those of 2 ms, 66560 outputs at most)",
         ),
     ] {
         let line = plan

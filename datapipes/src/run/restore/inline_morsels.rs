@@ -9,12 +9,12 @@ use crate::sync::lock;
 
 /// Least work of a morsel that is worth its start.
 const PIECE_NS: u128 = 200_000;
-/// Greatest number of items in a morsel.
+/// Maximum number of items in a morsel.
 const MOST: usize = 1 << 14;
 
 /// Applies a chain that distributes over concatenation to one morsel of its input after another.
 /// `apply` makes a stream of a morsel, given the number of its first item.
-pub(in crate::run) fn in_morsels(
+pub(in crate::run) fn inline_morsels(
     above: AnyItems,
     input: &Arc<dyn Edge>,
     output: &Arc<dyn Edge>,

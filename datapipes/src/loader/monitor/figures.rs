@@ -11,7 +11,7 @@ pub const PROTOCOL: u32 = 1;
 /// Figures of a loader at one moment: an answer of a monitored loader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Snapshot {
+pub struct Figures {
     /// Version of the answers, [`PROTOCOL`].
     pub protocol: u32,
     /// Version of the library.
@@ -47,13 +47,13 @@ pub struct Description {
     pub inputs: Vec<Vec<usize>>,
 }
 
-impl Snapshot {
+impl Figures {
     /// Reads an answer of a monitored loader, a line of JSON.
     ///
     /// # Errors
     /// `Protocol` if it is the answer of another version, or of something else; `Unavailable` if it is
     /// a refusal.
-    pub fn parse(line: &str) -> Result<Snapshot> {
+    pub fn parse(line: &str) -> Result<Figures> {
         #[derive(Deserialize)]
         struct Head {
             protocol: u32,

@@ -4,7 +4,7 @@ use super::{Placement, Plan};
 use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
-/// Greatest number of items between two saved positions. A step that reads the stream as a whole
+/// Maximum number of items between two saved positions. A step that reads the stream as a whole
 /// saves its position from time to time, mostly five thousand to five hundred times a second. If
 /// items were quick to make and become slow, this many may lie between two positions, plus the rest
 /// of one chunk.
@@ -17,7 +17,7 @@ impl Plan {
     /// Describes the cost of resuming an epoch in the middle of a node's output.
     pub(super) fn cost_of_resuming(&self, flow: &Flow, id: usize) -> Option<String> {
         let (node, hints) = (&flow.nodes[id], flow.nodes[id].hints());
-        let in_pieces = match self.places[id] {
+        let has_segment_log = match self.places[id] {
             Placement::Segment(number) => {
                 let segment = &self.segments[number];
                 segment.nodes.last() == Some(&id) && segment.arity != Arity::One
@@ -34,13 +34,13 @@ impl Plan {
                 Some("resume: opened at its place, nothing is read again".to_owned())
             }
             Op::Source(_) if hints.is_resumable => {
-                Some(format!("resume: reads on, but for the last items again, {MOSTLY}, {BETWEEN} at most"))
+                Some(format!("resume: continues after its snapshot; the last items are read again, {MOSTLY}, {BETWEEN} at most"))
             }
             Op::Source(_) => {
-                Some("resume: read from its beginning, and what it had given is left out".to_owned())
+                Some("resume: read from its beginning; items that it had given are left out".to_owned())
             }
-            Op::Pipe(_) if in_pieces && !is_mixed => Some(
-                "resume: each item of its input (a file, an archive) that has not given all is taken again"
+            Op::Pipe(_) if has_segment_log && !is_mixed => Some(
+                "resume: each item of its input (a file, an archive) with outputs left is taken again"
                     .to_owned(),
             ),
             Op::Pipe(_) if hints.by_position || !is_inline => None,
@@ -63,7 +63,7 @@ impl Plan {
                     Some(each) => {
                         let again = BETWEEN.saturating_mul(each).saturating_add(held);
                         format!(
-                            "resume: {holds}the last before are made again, {MOSTLY}, {again} items at most"
+                            "resume: {holds}the last items before are made again, {MOSTLY}, {again} items at most"
                         )
                     }
                     None => format!("resume: {holds}{}", last_given()),
@@ -80,7 +80,7 @@ impl Plan {
 
 /// Describes the cost if the number of items for an output is not known.
 fn last_given() -> String {
-    format!("what makes the last it gave is made again, {MOSTLY}, {BETWEEN} given items at most")
+    format!("the inputs of its last outputs are made again, {MOSTLY}, {BETWEEN} outputs at most")
 }
 
 #[cfg(test)]
