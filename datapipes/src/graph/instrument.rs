@@ -125,6 +125,12 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
                     counters
                         .item_time
                         .record(own / items.max(1), items * weight);
+                    let values = chunk.len() - chunk.errors();
+                    let bytes = (self.weigh)(chunk.values()) as u64;
+                    counters.sample_bytes.fetch_add(bytes, Ordering::Relaxed);
+                    counters
+                        .sample_items
+                        .fetch_add(values as u64, Ordering::Relaxed);
                 }
             }
         }

@@ -17,6 +17,7 @@ fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
         retried: 0,
         busy,
         item_time: Histogram::default(),
+        bytes: None,
         segment,
         queue: None,
     }
@@ -39,6 +40,11 @@ fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str
         occupancy: 3.5,
         polls: 1,
         concurrency: 4,
+        cpu: Duration::from_millis(busy_ms),
+        most: 4,
+        is_set: false,
+        is_fed: false,
+        is_ordered: true,
         processes: None,
     }
 }
@@ -69,6 +75,7 @@ fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
         waits: Histogram::default(),
         memory: MemoryStats::default(),
         workers: 2,
+        epochs: 1,
         queue: Some(QueueStats {
             depth: 4,
             occupancy: 1.0,
