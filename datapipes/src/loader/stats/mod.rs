@@ -3,13 +3,20 @@
 mod advice;
 mod bottleneck;
 mod collect;
+mod model;
+mod prediction;
 mod show;
+mod what_if;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::run::{SkipStats, Skipped};
 use crate::{Histogram, Work};
+
+pub use prediction::{CacheGain, PartKind, PartPace, Prediction};
+pub use what_if::WhatIf;
+pub(super) use what_if::no_figures;
 
 /// Greatest number of skipped items of several epochs that are kept with their names.
 const SKIPPED_ITEMS: usize = 1000;
