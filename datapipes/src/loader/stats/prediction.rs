@@ -125,8 +125,8 @@ impl fmt::Display for CacheGain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CacheGain { node, gain, .. } = self;
         match self.bytes {
-            Some(bytes) => write!(f, "caching after `{node}` needs {}", Bytes(bytes))?,
-            None => write!(f, "caching after `{node}` needs an unknown number of bytes")?,
+            Some(bytes) => write!(f, "Caching after `{node}` needs {}", Bytes(bytes))?,
+            None => write!(f, "Caching after `{node}` needs an unknown number of bytes")?,
         }
         write!(f, " and gives {gain:.1} times the rate")
     }

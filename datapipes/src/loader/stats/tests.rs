@@ -6,7 +6,7 @@ use crate::{DataLoader, ErrorKind, Graph, Origin};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
+pub(super) fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
     let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
     NodeStats {
         name,
@@ -23,7 +23,13 @@ fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
     }
 }
 
-fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str]) -> SegmentStats {
+pub(super) fn segment(
+    letter: char,
+    work: Work,
+    busy_ms: u64,
+    full: Duration,
+    nodes: &[&str],
+) -> SegmentStats {
     SegmentStats {
         letter,
         nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
@@ -55,7 +61,7 @@ fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
     stats(waited_ms, driver_ms, cpu_ms).find_bottleneck()
 }
 
-fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
+pub(super) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
     Stats {
         wall: SECOND,
         delivered: 1,

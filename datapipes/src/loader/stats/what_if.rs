@@ -156,29 +156,33 @@ impl WhatIf {
     /// As [`predict`](Self::predict).
     pub fn caches(&self) -> Result<Vec<CacheGain>> {
         self.checked(&self.change)?;
-        let model = Model::new(&self.stats);
-        let without = model.needs(&self.change).seconds.max(LEAST);
-        let epochs = self.stats.epochs.max(1);
-        let gain = |id: usize| {
-            let change = Change {
-                cached: Some(id),
-                ..self.change.clone()
-            };
-            let seconds = model.needs(&change).seconds.max(LEAST);
-            CacheGain {
-                node: self.stats.nodes[id].name.clone(),
-                bytes: self.stats.nodes[id].bytes.map(|bytes| bytes / epochs),
-                batches_per_second: 1.0 / seconds,
-                gain: without / seconds,
-            }
-        };
-        let mut caches: Vec<_> = (0..self.stats.nodes.len()).map(gain).collect();
+        let mut caches: Vec<_> = (0..self.stats.nodes.len())
+            .map(|id| self.cache(id))
+            .collect();
         let bytes = |cache: &CacheGain| cache.bytes.unwrap_or(u64::MAX);
         caches.sort_by(|a, b| {
             let by_gain = b.gain.total_cmp(&a.gain);
             by_gain.then_with(|| bytes(a).cmp(&bytes(b)))
         });
         Ok(caches)
+    }
+
+    /// Weighs up a cache after the node with this index.
+    pub(super) fn cache(&self, id: usize) -> CacheGain {
+        let model = Model::new(&self.stats);
+        let change = Change {
+            cached: Some(id),
+            ..self.change.clone()
+        };
+        let without = model.needs(&self.change).seconds.max(LEAST);
+        let seconds = model.needs(&change).seconds.max(LEAST);
+        let node = &self.stats.nodes[id];
+        CacheGain {
+            node: node.name.clone(),
+            bytes: node.bytes.map(|bytes| bytes / self.stats.epochs.max(1)),
+            batches_per_second: 1.0 / seconds,
+            gain: without / seconds,
+        }
     }
 
     fn checked(&self, change: &Change) -> Result<()> {
