@@ -134,10 +134,10 @@ impl<T: Send + 'static> Load<'_, T> {
     }
 
     fn run(&self, tally: &mut Tally) -> Result<(), BoxError> {
-        let mut asked = std::env::args()
-            .skip(1)
-            .filter(|arg| !arg.starts_with("--"));
-        if asked.clone().next().is_some() && !asked.any(|arg| self.name.contains(&arg)) {
+        let asked: Vec<String> = (std::env::args().skip(1))
+            .filter(|arg| !arg.starts_with("--"))
+            .collect();
+        if !asked.is_empty() && !asked.iter().any(|arg| self.name.contains(arg)) {
             return Ok(());
         }
         let loader = self.loader(self.fit)?;
