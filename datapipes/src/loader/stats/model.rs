@@ -21,7 +21,7 @@ const SATURATED: f64 = 0.85;
 const SAMPLES: u64 = 1024;
 const ROUNDS: u64 = 4;
 
-/// What is different from the plan that has run.
+/// Settings that differ from those of the plan that has run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
     pub workers: Option<usize>,
@@ -36,7 +36,7 @@ pub(super) struct Change {
     pub cached: Option<usize>,
 }
 
-/// What the parts need with a change.
+/// Times of the parts with a change.
 pub(super) struct Needs {
     /// Seconds for each batch, the slowest first.
     pub parts: Vec<PartPace>,
@@ -46,7 +46,7 @@ pub(super) struct Needs {
     pub memory_bytes: f64,
 }
 
-/// Where the work of a node is done.
+/// Place where the work of a node is done.
 #[derive(Clone, Copy, PartialEq)]
 enum Home {
     Thread(usize),
@@ -196,16 +196,22 @@ impl<'a> Model<'a> {
             if segment.work == Work::Io {
                 // Polls of requests are no work of the pool, but take a core.
                 cpu_work += segment.busy.as_secs_f64() / self.batches;
-                let least = segment.morsel_time.quantile(0.0).as_secs_f64();
-                let more = change
-                    .round_trip
-                    .map_or(0.0, |round_trip| round_trip.as_secs_f64() - least);
+                // Items of short requests share a morsel, one after another.
+                let (requests, part_of, more) = match change.round_trip {
+                    None => (morsels, 1.0, 0.0),
+                    Some(round_trip) => {
+                        let part_of = segment.morsels as f64 / segment.items.max(1) as f64;
+                        let least = segment.morsel_time.quantile(0.0).as_secs_f64();
+                        let more = round_trip.as_secs_f64() - least * part_of;
+                        (segment.items as f64 / self.batches, part_of, more)
+                    }
+                };
                 let most = set.unwrap_or(segment.most as usize).max(1);
-                let each = times.pace(most, most, |time| time + more);
-                serial += morsels * (segment.morsel_time.mean().as_secs_f64() + more).max(0.0);
+                let each = times.pace(most, most, |time| time * part_of + more);
+                serial += requests * times.pace(1, 1, |time| time * part_of + more);
                 let name = format!("{nodes}, at most {most} in flight");
                 let kind = PartKind::Requests(segment.letter);
-                parts.push(part(kind, name, morsels * each, node));
+                parts.push(part(kind, name, requests * each, node));
                 if self.is_link(segment) {
                     let name = format!("what {nodes} reads from, at its rate of now");
                     let kind = PartKind::Link(segment.letter);

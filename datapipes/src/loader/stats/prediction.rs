@@ -1,4 +1,4 @@
-//! What a model of the plan predicts, in figures and in words.
+//! Predictions of a model of the plan, in figures and in words.
 
 use std::fmt;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub enum PartKind {
     Segment(char),
     /// The requests that a segment of I/O may have in flight.
     Requests(char),
-    /// What a segment of I/O reads from.
+    /// The store or link that a segment of I/O reads from.
     Link(char),
 }
 
@@ -71,7 +71,7 @@ pub struct CacheGain {
     pub bytes: Option<u64>,
     /// Batches per second once the cache is full.
     pub batches_per_second: f64,
-    /// That rate in multiples of the rate without the cache.
+    /// The rate in multiples of the one without the cache.
     pub gain: f64,
 }
 

@@ -1,5 +1,6 @@
 #[cfg(feature = "serde")]
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::{DataLoader, ErrorKind, Graph, Origin};
@@ -356,4 +357,27 @@ enum Value {
     List(Vec<Value>),
     Map(BTreeMap<String, Value>),
     Nothing(()),
+}
+
+#[test]
+fn a_node_that_reads_an_inline_segment_has_its_own_time_only() {
+    let graph = Graph::range(0..100).map(|n| n + 1).batch(10);
+    let loader = DataLoader::builder(graph).workers(1).build().unwrap();
+    loader.epoch(0).blocking().for_each(drop);
+    let runs = loader.latest.runs().unwrap();
+    let busy = |is_inline: bool| {
+        let runs = crate::sync::lock(&runs);
+        // With the nodes upstream, as they are counted.
+        for (counters, ns) in runs[0].counters.iter().zip([10, 30, 100]) {
+            counters.busy_ns.store(ns, Relaxed);
+        }
+        runs[0].segments[0].busy_ns.store(20, Relaxed);
+        runs[0].segments[0].inline.store(is_inline, Relaxed);
+        drop(runs);
+        let stats = loader.stats().unwrap();
+        let nodes = stats.nodes.iter();
+        nodes.map(|node| node.busy.as_nanos()).collect::<Vec<_>>()
+    };
+    assert_eq!(busy(true), [10, 20, 70]);
+    assert_eq!(busy(false), [10, 20, 100]);
 }

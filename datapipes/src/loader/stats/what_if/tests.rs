@@ -38,6 +38,7 @@ fn figures() -> Stats {
         node.inputs = id.checked_sub(1).into_iter().collect();
     }
     let part = |letter, work, busy_ms, name| SegmentStats {
+        items: 1000,
         morsels: 1000,
         ..segment(letter, work, busy_ms, Duration::ZERO, &[name])
     };
@@ -126,6 +127,13 @@ fn requests_need_their_round_trips_divided_by_those_in_flight() {
         50.0,
         PartKind::Requests('A'),
     );
+    // Ten items in each morsel were near.
+    let mut together = figures();
+    together.segments[0].morsels = 100;
+    let together = together.what_if().unwrap().cores(1000).workers(400);
+    check(&together, 10.0, PartKind::Consumer);
+    let far = together.round_trip(Duration::from_millis(200));
+    check(&far, 500.0, PartKind::Requests('A'));
     let near = what_if().workers(400).round_trip(Duration::ZERO);
     check(&near, 10.0, PartKind::Consumer);
 }
