@@ -98,6 +98,9 @@ pub(crate) struct Counters {
     pub item_time: DurationRecorder,
     /// Bytes that an item keeps alive: the heaviest recent item, 0 before the first.
     pub weight: AtomicUsize,
+    /// Bytes that a sample of the items keep alive, and the number of those items.
+    pub sample_bytes: AtomicU64,
+    pub sample_items: AtomicU64,
 }
 
 impl Context {

@@ -100,6 +100,8 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
             polls if polls % SAMPLE == 0 => SAMPLE.min(polls.max(1)),
             _ => 0,
         };
+        // Weighing may cost more than a slow poll, if a chunk has many values.
+        let is_weighed = self.polls.is_multiple_of(SAMPLE);
         self.polls += 1;
         // A node inside a timed poll is timed as well, to be subtracted from the node around it.
         let around = INSIDE.get();
@@ -125,6 +127,12 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
                     counters
                         .item_time
                         .record(own / items.max(1), items * weight);
+                    if is_weighed {
+                        let values = (chunk.len() - chunk.errors()) as u64;
+                        let bytes = (self.weigh)(chunk.values()) as u64;
+                        counters.sample_bytes.fetch_add(bytes, Ordering::Relaxed);
+                        counters.sample_items.fetch_add(values, Ordering::Relaxed);
+                    }
                 }
             }
         }

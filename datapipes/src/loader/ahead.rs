@@ -77,17 +77,20 @@ impl AheadGain {
     /// Returns true if a thread ahead of the consumer would save more than it costs. A consumer
     /// that only asks for more would wait for that thread.
     pub fn pays(&self) -> bool {
-        self.saved_ns() > cost_ns(self.items)
+        pays(self.graph_ns, self.consumer_ns, self.items)
     }
 
     /// Returns true if the thread ahead costs more than it saves.
     pub fn is_wasted(&self) -> bool {
-        self.calm >= CALM && self.saved_ns() < cost_ns(self.items) / 2.0
+        let saved_ns = self.graph_ns.min(self.consumer_ns);
+        self.calm >= CALM && saved_ns < cost_ns(self.items) / 2.0
     }
+}
 
-    fn saved_ns(&self) -> f64 {
-        self.graph_ns.min(self.consumer_ns)
-    }
+/// Returns true if a thread ahead of a consumer would save more than it costs, by the nanoseconds of
+/// each poll in the graph and in the consumer, and the number of items that a poll gives.
+pub(super) fn pays(graph_ns: f64, consumer_ns: f64, items: f64) -> bool {
+    graph_ns.min(consumer_ns) > cost_ns(items)
 }
 
 fn cost_ns(items: f64) -> f64 {

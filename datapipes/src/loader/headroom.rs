@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{DataLoader, Stats};
-use crate::{BoxError, Error, ErrorKind, Histogram, Result, Work};
+use super::{DataLoader, PartPace, Stats};
+use crate::{BoxError, Error, ErrorKind, Histogram, Result};
 
 /// Number of batches that are repeated.
 const CACHED: usize = 8;
@@ -24,17 +24,6 @@ pub struct Headroom {
     pub parts: Vec<PartPace>,
     /// Figures of the measured epoch, or of its last one.
     pub stats: Stats,
-}
-
-/// Time that a part of a loader needs for each batch.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct PartPace {
-    /// The part, in words.
-    pub part: String,
-    /// Seconds for each batch.
-    pub seconds: f64,
 }
 
 impl<T: Clone + Send + 'static> DataLoader<T> {
@@ -120,48 +109,14 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
         }
         let stats = stats.expect("an epoch has run");
         Ok(Headroom {
-            parts: parts(&stats, without_loading.mean()),
+            parts: (stats.what_if()?.step(without_loading.mean()))
+                .predict()?
+                .parts,
             with_loading,
             without_loading,
             stats,
         })
     }
-}
-
-/// Returns what each part needs for a batch.
-fn parts(stats: &Stats, step: Duration) -> Vec<PartPace> {
-    let batches = stats.delivered.max(1) as f64;
-    let part = |part: String, seconds: f64| PartPace { part, seconds };
-    let cpu = stats
-        .segments
-        .iter()
-        .filter(|segment| segment.work == Work::Cpu && !segment.inline);
-    let work: f64 = cpu.map(|segment| segment.busy.as_secs_f64()).sum();
-    let workers = stats.workers.max(1);
-    let mut parts = vec![
-        part("the step".to_owned(), step.as_secs_f64()),
-        part(
-            format!("the work of {workers} workers"),
-            work / workers as f64 / batches,
-        ),
-    ];
-    let (name, seconds) = match &stats.queue {
-        Some(queue) => ("the sequential part", queue.producer_busy),
-        None => ("the graph on the consumer's thread", stats.waited),
-    };
-    parts.push(part(name.to_owned(), seconds.as_secs_f64() / batches));
-    for segment in stats
-        .segments
-        .iter()
-        .filter(|segment| segment.work == Work::Io)
-    {
-        let in_flight = segment.concurrency.max(1);
-        let seconds = segment.morsel_time.sum().as_secs_f64() / in_flight as f64 / batches;
-        let name = format!("{}, {in_flight} in flight", segment.nodes.join(" → "));
-        parts.push(part(name, seconds));
-    }
-    parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    parts
 }
 
 impl Headroom {
@@ -183,8 +138,7 @@ impl fmt::Display for Headroom {
         writeln!(f, "  without: {}", self.without_loading)?;
         write!(f, "  what each part needs for a batch:")?;
         for part in &self.parts {
-            let time = Duration::from_secs_f64(part.seconds.max(0.0));
-            write!(f, "\n    {time:>10.1?}  {}", part.part)?;
+            write!(f, "\n    {part}")?;
         }
         Ok(())
     }

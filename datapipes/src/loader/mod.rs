@@ -49,14 +49,15 @@ pub use blame::{Blame, BlamedBatch};
 pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
-pub use headroom::{Headroom, PartPace};
+pub use headroom::Headroom;
 pub use policy::OnError;
 #[cfg(feature = "progress")]
 pub use progress::WithProgress;
 pub use replay::{Replay, Step};
 pub use report::{ReportSummary, ReportWriter};
 pub use stats::{
-    ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
+    CacheGain, ChildStats, DeviceStats, MemoryStats, NodeStats, PartKind, PartPace, Prediction,
+    ProcessStats, QueueStats, SegmentStats, Stats, WhatIf,
 };
 pub use trace::{TraceSummary, TraceWriter};
 
@@ -361,6 +362,36 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Returns the figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
         Stats::of_all(&self.latest.runs()?)
+    }
+
+    /// Begins a question about other settings, which is answered without running anything: by a
+    /// model of the plan, with the figures of the latest epoch.
+    ///
+    /// # Errors
+    /// `Config` before an epoch has delivered something.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use datapipes::{DataLoader, Graph};
+    /// let graph = Graph::range(0..200)
+    ///     .map_async(async |n| datapipes::Ok(n + 1)) // a request, for example
+    ///     .batch(10);
+    /// let loader = DataLoader::builder(graph).workers(2).build()?;
+    /// loader.epoch(0).blocking().for_each(drop);
+    ///
+    /// let far = loader.what_if()?.round_trip(Duration::from_millis(50)).concurrency(100);
+    /// let prediction = far.clone().step(Duration::from_millis(2)).predict()?;
+    /// println!("{prediction}");
+    /// assert!(prediction.batches_per_second < 201.0); // ten of 100 requests for each batch
+    ///
+    /// for cache in far.caches()? {
+    ///     println!("{cache}");
+    /// }
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    pub fn what_if(&self) -> Result<WhatIf> {
+        self.stats().ok_or_else(stats::no_figures)?.what_if()
     }
 }
 

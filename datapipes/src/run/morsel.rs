@@ -16,7 +16,7 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks, Look};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
 use crate::run::chain::Chain;
-use crate::run::gauge::SegmentGauge;
+use crate::run::gauge::{SegmentGauge, thread_cpu_ns};
 use crate::run::near::Waits;
 use crate::run::timeline::MorselEvents;
 use crate::{Arity, Error, Work};
@@ -319,6 +319,7 @@ impl MorselJob {
                 };
                 asked = max;
                 let begun = Instant::now();
+                let cpu_ns = (work == Work::Cpu).then(|| thread_cpu_ns().unwrap_or(0));
                 waited += refused.take().map_or(Duration::ZERO, |since| begun - since);
                 started.get_or_insert(begun);
                 let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -344,7 +345,7 @@ impl MorselJob {
                 if let Some(events) = &mut events {
                     events.turn(begun, Duration::from_nanos(ns));
                 }
-                gauge.busy_ns.fetch_add(ns, Relaxed);
+                gauge.add_turn(ns, cpu_ns);
                 if let Some(waits) = waits {
                     if matches!(polled, Ok(Poll::Pending)) && !waits.is_far() {
                         waits.wait();

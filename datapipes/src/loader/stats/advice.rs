@@ -1,7 +1,10 @@
 //! Sentences about what limits an epoch, and what would help.
 
 use super::bottleneck::Pace;
-use super::{SegmentStats, Stats};
+use super::{CacheGain, SegmentStats, Stats};
+
+/// Gain from which a cache is worth a sentence.
+const WORTH: f64 = 1.1;
 
 impl Stats {
     /// Returns what limits the epoch and what would help, in sentences with their numbers, the most
@@ -37,6 +40,11 @@ impl Stats {
                 self.wall
             ));
         }
+        if let Some(cache) = self.useful_cache() {
+            advice.push(format!(
+                "{cache}, if its items may be the same in each epoch."
+            ));
+        }
         for segment in &self.segments {
             let [p50, p99] = [0.5, 0.99].map(|share| segment.morsel_time.quantile(share));
             if matches!(self.pace(), Pace::Io(slow) if slow.letter == segment.letter)
@@ -70,6 +78,15 @@ impl Stats {
             ));
         }
         advice
+    }
+
+    /// Returns what a cache after the slowest node of a segment would give, if it is worth it.
+    fn useful_cache(&self) -> Option<CacheGain> {
+        if !matches!(self.pace(), Pace::Cpu(..) | Pace::Io(_)) {
+            return None;
+        }
+        let cache = self.what_if().ok()?.cache(self.slowest_node()?);
+        (cache.gain >= WORTH && cache.bytes.is_some()).then_some(cache)
     }
 
     fn pace_in_numbers(&self) -> String {

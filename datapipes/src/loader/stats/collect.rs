@@ -7,9 +7,11 @@ use super::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };
 use crate::Work;
+use crate::context::Counters;
 use crate::loader::latest::Runs;
 use crate::plan::{Placement, segment_letter};
 use crate::run::{Engine, EpochRun, QueueGauge};
+use crate::settings::Order;
 use crate::sync::lock;
 
 fn ns(counter: &AtomicU64) -> Duration {
@@ -38,6 +40,13 @@ fn queue(gauge: &QueueGauge, (now, most): (usize, usize)) -> Option<QueueStats> 
         producer_waited: ns(&gauge.full_ns),
         producer_busy: ns(&gauge.busy_ns),
     })
+}
+
+/// Returns the bytes of all items that left a node, estimated from the sample that was weighed.
+fn bytes_of(counters: &Counters, is_unknown: bool) -> Option<u64> {
+    let items = counters.sample_items.load(Relaxed);
+    let mean = counters.sample_bytes.load(Relaxed) as f64 / items.max(1) as f64;
+    (items > 0 && !is_unknown).then(|| (mean * counters.items.load(Relaxed) as f64) as u64)
 }
 
 fn mean(sum: &AtomicU64, count: &AtomicU64) -> f64 {
@@ -147,8 +156,13 @@ impl Stats {
                 }
                 _ => {
                     let inputs = flow.nodes[id].inputs.iter();
+                    let is_inside = |above: usize| match plan.places[above] {
+                        Placement::Inline => true,
+                        Placement::Segment(number) => run.segments[number].inline.load(Relaxed),
+                        Placement::Queue(_) => false,
+                    };
                     inputs
-                        .filter(|(above, _)| plan.places[*above] == Placement::Inline)
+                        .filter(|(above, _)| is_inside(*above))
                         .map(|&(above, _)| inclusive[above])
                         .sum()
                 }
@@ -164,6 +178,7 @@ impl Stats {
             retried: run.counters[id].retried.load(Relaxed),
             busy: Duration::from_nanos(own(id)),
             item_time: run.counters[id].item_time.histogram(),
+            bytes: bytes_of(&run.counters[id], node.node.edge.is_unknown()),
             segment: match plan.places[id] {
                 Placement::Segment(number) => Some(segment_letter(number)),
                 _ => None,
@@ -193,6 +208,11 @@ impl Stats {
                 busy: ns(&gauge.busy_ns),
                 starved: ns(&gauge.starved_ns),
                 full: ns(&gauge.full_ns),
+                cpu: ns(&gauge.cpu_ns),
+                most: segment.concurrency as u64,
+                is_set: segment.set_by_user,
+                is_fed: segment.fed,
+                is_ordered: segment.order == Order::Strict,
                 morsel_time: gauge.morsel_time.histogram(),
                 memory: MemoryStats {
                     bytes: bytes[number].0 as u64,
@@ -225,6 +245,7 @@ impl Stats {
                 limit: Some(plan.bytes() as u64),
             },
             workers: settings.workers,
+            epochs: 1,
             queue: queue(
                 &run.root_queue,
                 bytes[plan.segments.len() + run.queues.len()],

@@ -3,13 +3,20 @@
 mod advice;
 mod bottleneck;
 mod collect;
+mod model;
+mod prediction;
 mod show;
+mod what_if;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::run::{SkipStats, Skipped};
 use crate::{Histogram, Work};
+
+pub use prediction::{CacheGain, PartKind, PartPace, Prediction};
+pub use what_if::WhatIf;
+pub(super) use what_if::no_figures;
 
 /// Greatest number of skipped items of several epochs that are kept with their names.
 const SKIPPED_ITEMS: usize = 1000;
@@ -63,6 +70,9 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// Number of CPU workers.
     pub workers: usize,
+    /// Number of epochs that the figures are of.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) epochs: u64,
     /// The queue before the consumer, if it paid for itself.
     pub queue: Option<QueueStats>,
     /// The device stage, if the epoch is read by one.
@@ -114,6 +124,10 @@ pub struct NodeStats {
     /// that come out of one call have equal shares of its time. For I/O, the time of that call, not
     /// of the waiting before it.
     pub item_time: Histogram,
+    /// Bytes of the items that left the node, estimated from the same sample; `None` if their
+    /// weight is [unknown](crate::Weigh), or the node runs in another process.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub bytes: Option<u64>,
     /// The segment that the node runs in.
     pub segment: Option<char>,
     /// The queue after the node, if it runs on a thread of its own.
@@ -148,6 +162,11 @@ pub struct SegmentStats {
     /// Time spent by workers. For I/O this is the time of the polls, not of the waiting.
     #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub busy: Duration,
+    /// Part of `busy`, of CPU work on threads, in which these had a core: the rest is waiting, in
+    /// the work or for a core. Zero while the segment runs inline or in processes. Linux only;
+    /// equal to `busy` elsewhere.
+    #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
+    pub cpu: Duration,
     /// Time in which the segment could have started more, but had no input: blocked on input.
     #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub starved: Duration,
@@ -160,6 +179,18 @@ pub struct SegmentStats {
     pub(super) polls: u64,
     /// Number of morsels that may be in flight now.
     pub concurrency: u64,
+    /// Number of morsels that may ever be in flight.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) most: u64,
+    /// True if the user gave that number.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) is_set: bool,
+    /// True if its input is read on a thread of its own.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) is_fed: bool,
+    /// True if its output comes in strict order.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) is_ordered: bool,
     /// Processes of the segment, if it runs in processes of its own.
     pub processes: Option<ProcessStats>,
 }
@@ -305,6 +336,7 @@ impl Stats {
     /// of this epoch, as with [`since`](Self::since), except for the most bytes of any.
     pub(super) fn after(mut self, earlier: &Stats) -> Stats {
         self.wall += earlier.wall;
+        self.epochs += earlier.epochs;
         self.delivered += earlier.delivered;
         self.skipped += earlier.skipped;
         self.waited += earlier.waited;
@@ -368,6 +400,7 @@ impl NodeStats {
         self.retried += other.retried;
         self.busy += other.busy;
         self.item_time.merge(&other.item_time);
+        self.bytes = self.bytes.zip(other.bytes).map(|(own, other)| own + other);
     }
 
     fn subtract(&mut self, before: &NodeStats) {
@@ -381,6 +414,9 @@ impl NodeStats {
         }
         self.busy = self.busy.saturating_sub(before.busy);
         self.item_time = self.item_time.since(&before.item_time);
+        self.bytes = self
+            .bytes
+            .map(|bytes| bytes.saturating_sub(before.bytes.unwrap_or(0)));
         if let (Some(queue), Some(before)) = (&mut self.queue, &before.queue) {
             queue.subtract(before);
         }
@@ -393,6 +429,7 @@ impl SegmentStats {
         self.items += other.items;
         self.morsels += other.morsels;
         self.busy += other.busy;
+        self.cpu += other.cpu;
         self.starved += other.starved;
         self.full += other.full;
         self.morsel_time.merge(&other.morsel_time);
@@ -402,6 +439,7 @@ impl SegmentStats {
         self.items = self.items.saturating_sub(before.items);
         self.morsels = self.morsels.saturating_sub(before.morsels);
         self.busy = self.busy.saturating_sub(before.busy);
+        self.cpu = self.cpu.saturating_sub(before.cpu);
         self.starved = self.starved.saturating_sub(before.starved);
         self.full = self.full.saturating_sub(before.full);
         self.morsel_time = self.morsel_time.since(&before.morsel_time);

@@ -1,12 +1,13 @@
 #[cfg(feature = "serde")]
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::{DataLoader, ErrorKind, Graph, Origin};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
+pub(super) fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
     let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
     NodeStats {
         name,
@@ -17,12 +18,19 @@ fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
         retried: 0,
         busy,
         item_time: Histogram::default(),
+        bytes: None,
         segment,
         queue: None,
     }
 }
 
-fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str]) -> SegmentStats {
+pub(super) fn segment(
+    letter: char,
+    work: Work,
+    busy_ms: u64,
+    full: Duration,
+    nodes: &[&str],
+) -> SegmentStats {
     SegmentStats {
         letter,
         nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
@@ -39,6 +47,11 @@ fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str
         occupancy: 3.5,
         polls: 1,
         concurrency: 4,
+        cpu: Duration::from_millis(busy_ms),
+        most: 4,
+        is_set: false,
+        is_fed: false,
+        is_ordered: true,
         processes: None,
     }
 }
@@ -49,7 +62,7 @@ fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
     stats(waited_ms, driver_ms, cpu_ms).find_bottleneck()
 }
 
-fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
+pub(super) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
     Stats {
         wall: SECOND,
         delivered: 1,
@@ -69,6 +82,7 @@ fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
         waits: Histogram::default(),
         memory: MemoryStats::default(),
         workers: 2,
+        epochs: 1,
         queue: Some(QueueStats {
             depth: 4,
             occupancy: 1.0,
@@ -343,4 +357,27 @@ enum Value {
     List(Vec<Value>),
     Map(BTreeMap<String, Value>),
     Nothing(()),
+}
+
+#[test]
+fn a_node_that_reads_an_inline_segment_has_its_own_time_only() {
+    let graph = Graph::range(0..100).map(|n| n + 1).batch(10);
+    let loader = DataLoader::builder(graph).workers(1).build().unwrap();
+    loader.epoch(0).blocking().for_each(drop);
+    let runs = loader.latest.runs().unwrap();
+    let busy = |is_inline: bool| {
+        let runs = crate::sync::lock(&runs);
+        // With the nodes upstream, as they are counted.
+        for (counters, ns) in runs[0].counters.iter().zip([10, 30, 100]) {
+            counters.busy_ns.store(ns, Relaxed);
+        }
+        runs[0].segments[0].busy_ns.store(20, Relaxed);
+        runs[0].segments[0].inline.store(is_inline, Relaxed);
+        drop(runs);
+        let stats = loader.stats().unwrap();
+        let nodes = stats.nodes.iter();
+        nodes.map(|node| node.busy.as_nanos()).collect::<Vec<_>>()
+    };
+    assert_eq!(busy(true), [10, 20, 70]);
+    assert_eq!(busy(false), [10, 20, 100]);
 }

@@ -401,6 +401,8 @@ fn each(counters: &Counters) -> [&AtomicU64; COUNTS] {
         busy_ns,
         item_time: _,
         weight: _,
+        sample_bytes: _,
+        sample_items: _,
     } = counters;
     [items, chunks, errors, dropped, retried, busy_ns]
 }
