@@ -52,6 +52,7 @@ impl Machine {
         let mut command = Command::new(executable);
         command
             .env("DATAPIPES_WORKER", format!("tcp://{address}"))
+            .env_remove("DATAPIPES_WORKER_CA")
             .env("DATAPIPES_WORKER_PROCESSES", processes.to_string())
             .env("DATAPIPES_TOKEN", TOKEN)
             .stdin(Stdio::null())
@@ -513,4 +514,375 @@ fn a_program_with_nothing_to_work_for_ends_when_it_was_told_to() {
         .stderr(Stdio::piped())
         .spawn();
     Machine(command.unwrap()).end();
+}
+
+#[cfg(feature = "remote-tls")]
+mod tls {
+    use std::path::PathBuf;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+    };
+
+    use super::*;
+
+    /// Files of a certificate, of its key, and of the certificate that signed it.
+    struct Files {
+        chain: PathBuf,
+        key: PathBuf,
+        root: PathBuf,
+    }
+
+    fn write(name: &str, text: &str) -> PathBuf {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn params(host: &str) -> CertificateParams {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, host);
+        params
+    }
+
+    fn self_signed(name: &str, params: &CertificateParams) -> Files {
+        let key = KeyPair::generate().unwrap();
+        let chain = write(
+            &format!("{name}.pem"),
+            &params.self_signed(&key).unwrap().pem(),
+        );
+        Files {
+            key: write(&format!("{name}-key.pem"), &key.serialize_pem()),
+            root: chain.clone(),
+            chain,
+        }
+    }
+
+    fn issuer(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = params(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn machine(address: SocketAddr, roots: &Path) -> Command {
+        let mut command = Machine::command(address, 1);
+        command
+            .env("DATAPIPES_WORKER", format!("tls://{address}"))
+            .env("DATAPIPES_WORKER_CA", roots);
+        command
+    }
+
+    fn trainer(files: &Files) -> Remote {
+        remote().tls(&files.chain, &files.key).unwrap()
+    }
+
+    /// Batches of some megabytes go through, too: TLS keeps the ends of what does not fit in a
+    /// socket's buffer.
+    #[test]
+    fn the_sequence_over_tls_is_that_of_one_process() {
+        let files = self_signed("own", &params("127.0.0.1"));
+        let remote = trainer(&files);
+        let machines = [(); 2].map(|()| machine(remote.address(), &files.root));
+        let _machines = machines.map(|mut machine| Machine(machine.spawn().unwrap()));
+        let there = loader(graph(Some(remote.clone()), part));
+        assert!(
+            there
+                .explain()
+                .contains(&format!("tls://{}", remote.address())),
+            "{}",
+            there.explain()
+        );
+        for epoch in 0..2 {
+            assert_eq!(all(&there, epoch), all(&loader(graph(None, part)), epoch));
+        }
+        assert_eq!(processes(&there).died, 0);
+        drop(there);
+        let large: fn(Graph<u64>) -> Graph<Vec<u64>> =
+            |numbers| numbers.map(|n| (0..n % 7 * 50_000).map(|at| at ^ n).collect());
+        let graph = Graph::range(0..60).on_workers(remote, large);
+        let there = DataLoader::builder(graph).workers(2).build().unwrap();
+        let here = large(Graph::range(0..60)).collect().unwrap();
+        assert_eq!(
+            there
+                .epoch(0)
+                .blocking()
+                .map(Result::unwrap)
+                .collect::<Vec<_>>(),
+            here
+        );
+    }
+
+    /// A certificate of an issuer, with another issuer in between; and one that signed itself and
+    /// says that it may sign others, as those of `openssl req -x509` do.
+    #[test]
+    fn certificates_of_issuers_and_of_openssl_are_good() {
+        let root = issuer("the root");
+        let middle = {
+            let mut params = params("in between");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &root).unwrap()
+        };
+        let key = KeyPair::generate().unwrap();
+        let own = params("127.0.0.1").signed_by(&key, &middle).unwrap();
+        let of_issuers = Files {
+            chain: write("chain.pem", &(own.pem() + &middle.pem())),
+            key: write("chain-key.pem", &key.serialize_pem()),
+            root: write("chain-root.pem", &root.pem()),
+        };
+        let mut of_openssl = params("127.0.0.1");
+        of_openssl.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        for files in [of_issuers, self_signed("openssl", &of_openssl)] {
+            let remote = trainer(&files);
+            let _machine = Machine(machine(remote.address(), &files.root).spawn().unwrap());
+            let there = loader(graph(Some(remote), part));
+            assert_eq!(all(&there, 0), all(&loader(graph(None, part)), 0));
+        }
+    }
+
+    /// Starts a worker that is not let in, and returns what the trainer says of it, and what it says
+    /// itself. Then others work on.
+    fn refused(remote: &Remote, mut bad: Command, why: &str) -> (String, String) {
+        let there = loader(graph(
+            Some(remote.clone().wait(Duration::from_millis(100))),
+            part,
+        ));
+        let machine = Machine(bad.spawn().unwrap());
+        let mut said = String::new();
+        until(why, || {
+            let error = there.epoch(0).blocking().next().unwrap().unwrap_err();
+            said = error.to_string();
+            said.contains("not let in")
+        });
+        machine.signal("-TERM");
+        (said, machine.end())
+    }
+
+    #[test]
+    fn who_does_not_speak_tls_or_trusts_another_is_refused_on_both_sides() {
+        let good = self_signed("good", &params("127.0.0.1"));
+        let same_name = self_signed("same-name", &params("127.0.0.1"));
+        let mut other = params("127.0.0.1");
+        other.distinguished_name.push(DnType::CommonName, "other");
+        let other = self_signed("other", &other);
+        let elsewhere = self_signed("elsewhere", &params("elsewhere.example"));
+        let mut past = params("127.0.0.1");
+        (past.not_before, past.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        let expired = self_signed("expired", &past);
+        // The same for one that takes the way around the rule for issuers.
+        past.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let expired_issuer = self_signed("expired-issuer", &past);
+        let mut issuer_elsewhere = params("elsewhere.example");
+        issuer_elsewhere.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer_elsewhere = self_signed("issuer-elsewhere", &issuer_elsewhere);
+        let with = |files: &Files, roots: &Path| {
+            let remote = trainer(files);
+            let machine = machine(remote.address(), roots);
+            (remote, machine)
+        };
+        let plain_worker = {
+            let remote = trainer(&good);
+            let machine = Machine::command(remote.address(), 1);
+            (remote, machine)
+        };
+        let plain_trainer = {
+            let remote = remote();
+            let machine = machine(remote.address(), &good.root);
+            (remote, machine)
+        };
+        for (number, ((remote, bad), trainer_says, worker_says)) in [
+            (
+                with(&good, &other.root),
+                "has neither it nor its issuer",
+                "DATAPIPES_WORKER_CA has neither it nor its issuer",
+            ),
+            (
+                with(&good, &same_name.root),
+                "may have another one of the same name",
+                "DATAPIPES_WORKER_CA needs this certificate",
+            ),
+            (
+                with(&elsewhere, &elsewhere.root),
+                "it does not name the host",
+                "is only valid for DnsName(\"elsewhere.example\"); DATAPIPES_WORKER needs a host",
+            ),
+            (
+                with(&issuer_elsewhere, &issuer_elsewhere.root),
+                "it does not name the host",
+                "DATAPIPES_WORKER needs a host",
+            ),
+            (
+                with(&expired, &expired.root),
+                "it is not valid at this time",
+                "; make a new one",
+            ),
+            (
+                with(&expired_issuer, &expired_issuer.root),
+                "it is not valid at this time",
+                "; make a new one",
+            ),
+            (
+                plain_worker,
+                "it does not speak TLS, and this trainer does: start it with DATAPIPES_WORKER=tls://",
+                "start it with DATAPIPES_WORKER=tls://",
+            ),
+            (
+                plain_trainer,
+                "it speaks TLS, and this trainer does not: start it with DATAPIPES_WORKER=tcp://",
+                "does not speak TLS: start this worker with DATAPIPES_WORKER=tcp://",
+            ),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (at_trainer, at_worker) = refused(&remote, bad, trainer_says);
+            assert!(at_trainer.contains(trainer_says), "{number}: {at_trainer} {at_worker}");
+            assert!(at_worker.contains(worker_says), "{number}: {at_worker}");
+            for said in [at_trainer, at_worker] {
+                assert!(!said.contains(TOKEN) && !said.contains("PRIVATE"), "{said}");
+            }
+        }
+    }
+
+    /// The others at the same port are served while one is refused.
+    #[test]
+    fn a_worker_that_trusts_another_disturbs_nobody() {
+        let good = self_signed("served", &params("127.0.0.1"));
+        let other = self_signed("not-served", &params("127.0.0.1"));
+        let remote = trainer(&good);
+        let bad = Machine(machine(remote.address(), &other.root).spawn().unwrap());
+        let plain = Machine::start(remote.address(), 1);
+        let _good = Machine(machine(remote.address(), &good.root).spawn().unwrap());
+        let there = loader(graph(Some(remote), part));
+        for epoch in 0..2 {
+            assert_eq!(all(&there, epoch), all(&loader(graph(None, part)), epoch));
+        }
+        for refused in [bad, plain] {
+            refused.signal("-TERM");
+            refused.end();
+        }
+    }
+
+    #[test]
+    fn a_token_is_needed_over_tls_too() {
+        let files = self_signed("token", &params("127.0.0.1"));
+        let remote = trainer(&files);
+        let mut bad = machine(remote.address(), &files.root);
+        bad.env("DATAPIPES_TOKEN", "another");
+        let (at_trainer, at_worker) = refused(&remote, bad, "another token");
+        assert!(at_trainer.contains("another token"), "{at_trainer}");
+        assert!(at_worker.contains("another token"), "{at_worker}");
+    }
+
+    /// A machine between worker and trainer that has certificates for both cannot pass on their
+    /// proofs.
+    #[test]
+    fn proofs_hold_for_one_connection() {
+        let files = self_signed("between", &params("127.0.0.1"));
+        let remote = trainer(&files);
+        let between = relay_of_tls(&files, remote.address());
+        let (at_trainer, at_worker) = refused(
+            &remote,
+            machine(between, &files.root),
+            "a worker through a machine in between",
+        );
+        assert!(at_trainer.contains("another token"), "{at_trainer}");
+        assert!(at_worker.contains("another token"), "{at_worker}");
+    }
+
+    /// A relay that decrypts and encrypts again.
+    fn relay_of_tls(files: &Files, to: SocketAddr) -> SocketAddr {
+        use rustls::pki_types::pem::PemObject;
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = CertificateDer::from_pem_file(&files.chain).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let server = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate],
+                PrivateKeyDer::from_pem_file(&files.key).unwrap(),
+            )
+            .unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+                let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+                loop {
+                    let (near, _) = listener.accept().await.unwrap();
+                    let (acceptor, connector) = (acceptor.clone(), connector.clone());
+                    tokio::spawn(async move {
+                        let far = tokio::net::TcpStream::connect(to).await?;
+                        let name = ServerName::from(to.ip());
+                        let mut far = connector.connect(name, far).await?;
+                        let mut near = acceptor.accept(near).await?;
+                        tokio::io::copy_bidirectional(&mut near, &mut far).await
+                    });
+                }
+            })
+        });
+        address
+    }
+
+    #[test]
+    fn files_that_are_no_certificates_are_named() {
+        let files = self_signed("files", &params("127.0.0.1"));
+        let other = self_signed("other-key", &params("127.0.0.1"));
+        let nothing = write("nothing.pem", "no certificate");
+        let damaged = write("damaged.pem", "-----BEGIN PRIVATE KEY-----\nsecret!\n");
+        let gone = files.chain.with_file_name("gone.pem");
+        for (chain, key, why) in [
+            (&gone, &files.key, "cannot read"),
+            (
+                &nothing,
+                &files.key,
+                "nothing.pem has no certificate or key",
+            ),
+            (
+                &files.chain,
+                &nothing,
+                "nothing.pem has no certificate or key",
+            ),
+            (&files.chain, &damaged, "damaged.pem"),
+            (
+                &files.chain,
+                &other.key,
+                "other-key-key.pem is not that of the first",
+            ),
+        ] {
+            let error = remote().tls(chain, key).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let nobody = remote().address();
+        for (roots, why) in [
+            (None, "DATAPIPES_WORKER_CA is not set"),
+            (Some(&gone), "gone.pem"),
+            (Some(&nothing), "nothing.pem has no certificate"),
+        ] {
+            let mut command = machine(nobody, &files.root);
+            match roots {
+                Some(roots) => command.env("DATAPIPES_WORKER_CA", roots),
+                None => command.env_remove("DATAPIPES_WORKER_CA"),
+            };
+            let output = command.output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                !output.status.success() && printed.contains(why),
+                "{printed}"
+            );
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! Settings of the workers of a part of a graph on other machines.
 
+#[cfg(feature = "remote-tls")]
+pub(super) mod tls;
+
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -12,6 +15,9 @@ use crate::{Error, Result};
 
 /// Variable that both sides take the token from.
 pub(crate) const TOKEN: &str = "DATAPIPES_TOKEN";
+/// Starts of the address of a trainer in the variable `DATAPIPES_WORKER`.
+pub(crate) const TCP: &str = "tcp://";
+pub(crate) const TLS: &str = "tls://";
 /// Default of [`Remote::at_most`].
 const AT_MOST: usize = 64;
 /// Default of [`Remote::wait`].
@@ -38,6 +44,8 @@ const WAIT: Duration = Duration::from_secs(60);
 pub struct Remote {
     door: Arc<Door>,
     pub(crate) token: Option<Arc<str>>,
+    #[cfg(feature = "remote-tls")]
+    pub(crate) identity: Option<tls::Identity>,
     pub(crate) wait: Duration,
     pub(crate) at_most: usize,
     pub(crate) here: usize,
@@ -50,11 +58,11 @@ struct Door {
     in_use: AtomicBool,
 }
 
-/// Shows everything but the token.
+/// Shows everything but the token and the key.
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
-            .field("address", &self.door.address)
+            .field("address", &self.url())
             .field("token", &self.token.as_ref().map(|_| "…"))
             .field("wait", &self.wait)
             .field("at_most", &self.at_most)
@@ -69,7 +77,7 @@ impl PartialEq for Remote {
         Arc::ptr_eq(&self.door, &other.door)
             && (self.wait, self.at_most, self.here, self.time_limit)
                 == (other.wait, other.at_most, other.here, other.time_limit)
-            && self.token == other.token
+            && self.is_alike(other)
     }
 }
 
@@ -97,6 +105,8 @@ impl Remote {
         Ok(Remote {
             door: Arc::new(door),
             token: std::env::var(TOKEN).ok().map(Into::into),
+            #[cfg(feature = "remote-tls")]
+            identity: None,
             wait: WAIT,
             at_most: AT_MOST,
             here: 0,
@@ -114,14 +124,48 @@ impl Remote {
     ///
     /// It is never sent: each side proves with a keyed hash (BLAKE3) of fresh random numbers that it
     /// knows the secret. What is sent after that is neither encrypted nor protected against changes
-    /// on its way: use a network that you trust, or a tunnel. An address that other machines can
-    /// reach needs a token, since a worker runs functions of this program as the other side tells
-    /// it to.
+    /// on its way without `Remote::tls` (feature `remote-tls`): use that, or a network that you
+    /// trust, or a tunnel. An address that other machines can reach needs a token, since a worker
+    /// runs functions of this program as the other side tells it to.
     pub fn token(self, secret: impl Into<String>) -> Self {
         Remote {
             token: Some(secret.into().into()),
             ..self
         }
+    }
+
+    /// Encrypts connections by TLS 1.3, and shows workers the first certificate of a PEM file, whose
+    /// key is in the other one. Certificates of its issuers may follow in the first file, as a
+    /// worker may know only the last of them.
+    ///
+    /// A worker then has `tls://HOST:PORT` in `DATAPIPES_WORKER`, with a host that the certificate
+    /// names, and the path of a PEM file in `DATAPIPES_WORKER_CA`: certificates that it trusts, of
+    /// issuers or of the trainer itself. Workers need no certificates, since the
+    /// [token](Remote::token) shows who they are; the proof holds for this one connection, so
+    /// nobody between the two can pass it on. The files are read once, here.
+    ///
+    /// # Errors
+    /// A file cannot be read or is none in the PEM format, or the key is not that of the
+    /// certificate.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use datapipes::Remote;
+    ///
+    /// let workers = Remote::listen("0.0.0.0:7070")?.tls("trainer.pem", "trainer-key.pem")?;
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    #[cfg(feature = "remote-tls")]
+    pub fn tls(
+        self,
+        certificates: impl AsRef<std::path::Path>,
+        key: impl AsRef<std::path::Path>,
+    ) -> Result<Self> {
+        let identity = tls::Identity::load(certificates.as_ref(), key.as_ref())?;
+        Ok(Remote {
+            identity: Some(identity),
+            ..self
+        })
     }
 
     /// Sets how long work may wait without any worker, before the epoch ends with an error of kind
@@ -160,6 +204,31 @@ impl Remote {
             time_limit: Some(limit),
             ..self
         }
+    }
+
+    /// Returns true if workers are let in by the same rules.
+    fn is_alike(&self, other: &Remote) -> bool {
+        #[cfg(feature = "remote-tls")]
+        let same_identity = match (&self.identity, &other.identity) {
+            (Some(ours), Some(theirs)) => Arc::ptr_eq(&ours.0, &theirs.0),
+            (ours, theirs) => ours.is_none() && theirs.is_none(),
+        };
+        #[cfg(not(feature = "remote-tls"))]
+        let same_identity = true;
+        same_identity && self.token == other.token
+    }
+
+    /// Returns the start of the address that a worker gets.
+    pub(crate) fn scheme(&self) -> &'static str {
+        #[cfg(feature = "remote-tls")]
+        if self.identity.is_some() {
+            return TLS;
+        }
+        TCP
+    }
+
+    fn url(&self) -> String {
+        format!("{}{}", self.scheme(), self.door.address)
     }
 
     /// Returns the settings of processes that stand for the workers.
@@ -213,7 +282,7 @@ impl Drop for Claim {
 
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "up to {} workers at {}", self.at_most, self.door.address)?;
+        write!(f, "up to {} workers at {}", self.at_most, self.url())?;
         match self.here {
             0 => Ok(()),
             1 => write!(f, ", or 1 process here"),

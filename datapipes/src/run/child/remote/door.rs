@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +11,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::net::TcpListener;
 
-use super::handshake::{Ends, let_in};
+use super::handshake::let_in;
+use super::link::accept;
 use super::{Arrival, RemoteWorker};
 use crate::error::escape;
 use crate::processes::{Claim, Remote};
@@ -84,10 +84,9 @@ impl Door {
             }
             match self.listener.poll_accept(cx) {
                 Poll::Ready(Ok((stream, address))) => {
-                    let token = self.remote.token.clone();
+                    let remote = self.remote.clone();
                     self.unknown.push(Box::pin(async move {
-                        let greeted = greet(stream, token.as_deref().unwrap_or_default());
-                        let greeted = tokio::time::timeout(SHAKE, greeted).await;
+                        let greeted = tokio::time::timeout(SHAKE, greet(stream, &remote)).await;
                         let late =
                             || Error::new(ErrorKind::Io, format!("it said nothing for {SHAKE:?}"));
                         (address, greeted.unwrap_or_else(|_| Err(late())))
@@ -125,7 +124,8 @@ impl fmt::Display for Door {
         write!(
             f,
             "no worker is connected to {address}, and none came for {wait:?}; on each worker machine start this program \
-             with DATAPIPES_WORKER=tcp://HOST:{}",
+             with DATAPIPES_WORKER={}HOST:{}",
+            self.remote.scheme(),
             address.port()
         )?;
         match &self.refused {
@@ -135,9 +135,9 @@ impl fmt::Display for Door {
     }
 }
 
-async fn greet(stream: tokio::net::TcpStream, token: &str) -> Result<Arrival> {
-    let mut ends = Ends::new(stream).map_err(|error: io::Error| Error::io(error))?;
-    let greeting = let_in(&mut ends, token).await?;
+async fn greet(stream: tokio::net::TcpStream, remote: &Remote) -> Result<Arrival> {
+    let mut ends = accept(stream, remote).await?;
+    let greeting = let_in(&mut ends, remote.token.as_deref().unwrap_or_default()).await?;
     Ok(Arrival {
         worker: RemoteWorker {
             machine: greeting.machine,
