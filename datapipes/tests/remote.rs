@@ -486,19 +486,167 @@ fn an_address_for_others_needs_a_token() {
     assert!(said.contains("cannot listen at 192.0.2.1:1"), "{said}");
 }
 
+/// Training and validation of a program: the second has other items and another part.
+fn two_loaders(remote: &Remote) -> [(DataLoader<Vec<u64>>, DataLoader<Vec<u64>>); 2] {
+    let other: fn(Graph<u64>) -> Graph<u64> = |numbers| numbers.map(|n| n * 3);
+    [part, other].map(|part| {
+        let there = loader(graph(Some(remote.clone()), part));
+        (there, loader(graph(None, part)))
+    })
+}
+
 #[test]
-fn two_parts_do_not_share_an_address() {
+fn two_loaders_at_once_share_the_workers() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 2);
+    let [(first, first_here), (second, second_here)] = two_loaders(&remote);
+    let mut epochs = [first.epoch(0).blocking(), second.epoch(0).blocking()];
+    let mut batches = [(); 2].map(|()| Vec::new());
+    // Nobody takes any of the first's while the second gets its share.
+    for (epoch, batches) in epochs.iter_mut().zip(&mut batches) {
+        batches.extend(epoch.by_ref().take(10).map(Result::unwrap));
+    }
+    until("each has one", || {
+        connected(&first) == 1 && connected(&second) == 1
+    });
+    for (epoch, batches) in epochs.into_iter().zip(&mut batches) {
+        batches.extend(epoch.map(Result::unwrap));
+    }
+    assert_eq!(batches, [all(&first_here, 0), all(&second_here, 0)]);
+    assert_eq!((processes(&first).died, processes(&second).died), (0, 0));
+}
+
+#[test]
+fn a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_back() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 3);
+    let numbers = || Graph::range(0..30_000).shuffle(100);
+    let [training, validation] =
+        [(); 2].map(|()| loader(numbers().on_workers(remote.clone(), part).batch(32)));
+    let here = loader(part(numbers()).batch(32));
+    let mut epoch = training.epoch(0).blocking();
+    let mut batches: Vec<_> = epoch.by_ref().take(5).map(Result::unwrap).collect();
+    until("training has all", || connected(&training) == 3);
+    let mut halfway = validation.epoch(0).blocking();
+    let mut checked = Vec::new();
+    // The training takes nothing, so it needs no more than one.
+    until("validation has all but one", || {
+        checked.extend(halfway.next().map(Result::unwrap));
+        connected(&validation) == 2 && connected(&training) == 1
+    });
+    checked.extend(halfway.map(Result::unwrap));
+    until("training has all again", || {
+        batches.extend(epoch.next().map(Result::unwrap));
+        connected(&training) == 3
+    });
+    batches.extend(epoch.map(Result::unwrap));
+    let expected = all(&here, 0);
+    assert!(batches == expected && checked == expected);
+    assert_eq!(processes(&training).died, 0);
+}
+
+#[test]
+fn an_epoch_that_is_dropped_gives_its_workers_to_others() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 2);
+    let [(first, _), (second, second_here)] = two_loaders(&remote);
+    let mut dropped = first.epoch(0).blocking();
+    dropped.next().unwrap().unwrap();
+    until("the first has all", || connected(&first) == 2);
+    drop(dropped);
+    let mut epoch = second.epoch(0).blocking();
+    let mut batches = vec![epoch.next().unwrap().unwrap()];
+    until("the second has all", || connected(&second) == 2);
+    batches.extend(epoch.map(Result::unwrap));
+    assert_eq!(batches, all(&second_here, 0));
+}
+
+#[test]
+fn one_worker_serves_two_loaders_two_epochs_and_two_parts_in_turns() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 1);
+    let [(first, first_here), (second, second_here)] = two_loaders(&remote);
+    let twice = loader(
+        graph(Some(remote.clone()), part)
+            .unbatch()
+            .on_workers(remote, |numbers| numbers.map(|n| n ^ 1))
+            .batch(32),
+    );
+    let twice_here = loader(graph(None, part).unbatch().map(|n| n ^ 1).batch(32));
+    let mut epochs = [
+        (&first, 0, &first_here),
+        (&first, 1, &first_here),
+        (&second, 0, &second_here),
+        (&twice, 0, &twice_here),
+    ]
+    .map(|(there, epoch, here)| (there.epoch(epoch).blocking(), here.epoch(epoch).blocking()));
+    loop {
+        let mut ended = 0;
+        for (there, here) in &mut epochs {
+            let is = there.next().map(Result::unwrap);
+            ended += usize::from(is.is_none());
+            assert_eq!(is, here.next().map(Result::unwrap));
+        }
+        if ended == epochs.len() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn workers_are_killed_while_they_are_shared_and_nothing_is_lost_or_twice() {
+    let remote = remote();
+    let address = remote.address();
+    let [(first, first_here), (second, second_here)] = two_loaders(&remote);
+    let mut machines = vec![Machine::start(address, 2)];
+    let mut rng = datapipes::Rng::from_key([6; 4]);
+    for round in 0..3 {
+        let mut epochs = [(&first, &first_here), (&second, &second_here)]
+            .map(|(there, here)| (there.epoch(round).blocking(), here.epoch(round).blocking()));
+        loop {
+            let mut ended = 0;
+            for (there, here) in &mut epochs {
+                let is = there.next().map(Result::unwrap);
+                ended += usize::from(is.is_none());
+                assert_eq!(is, here.next().map(Result::unwrap), "round {round}");
+            }
+            if ended == epochs.len() {
+                break;
+            }
+            match rng.next_u64() % 24 {
+                0 => {
+                    machines.push(Machine::start(address, 2));
+                    drop(machines.remove(0));
+                }
+                1 | 2 => {
+                    let processes = machines[0].processes();
+                    if !processes.is_empty() {
+                        let pid = processes[rng.next_u64() as usize % processes.len()];
+                        kill(pid, "-9");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn who_shares_workers_has_the_same_token() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 1);
     let first = loader(graph(Some(remote.clone()), part));
-    let second = loader(graph(Some(remote), part));
     let mut epoch = first.epoch(0).blocking();
     epoch.next().unwrap().unwrap();
+    let second = loader(graph(Some(remote.token("another")), part));
     let error = second.epoch(0).blocking().next().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-    assert!(error.to_string().contains("has the workers at"), "{error}");
-    drop((epoch, first));
-    all(&second, 0);
+    assert!(
+        error
+            .to_string()
+            .contains("with another token or certificate"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Settings of the workers of a part of a graph on other machines.
 
+mod sharing;
 #[cfg(feature = "remote-tls")]
 pub(super) mod tls;
 
@@ -7,11 +8,16 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use sharing::Sharing;
+pub(crate) use sharing::{Need, Standing};
 
 use super::Processes;
-use crate::{Error, Result};
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Result};
 
 /// Variable that both sides take the token from.
 pub(crate) const TOKEN: &str = "DATAPIPES_TOKEN";
@@ -26,7 +32,13 @@ const WAIT: Duration = Duration::from_secs(60);
 /// Address at which a part of a graph gets workers from other machines, and rules for them; see
 /// [`Graph::on_workers`](crate::Graph::on_workers).
 ///
-/// It belongs to one part of one loader at a time.
+/// A clone has the same workers: several parts, loaders and running epochs of a program share them.
+/// Each has its own exact sequence, whoever works for it. A worker works for one of them at a time;
+/// it is handed over after its pieces of work, by starting its process again. Those that have work
+/// get equal numbers, and take turns of a second where there are fewer workers than they are. A
+/// loader between two epochs hands over all; an epoch for which nothing can be done for 2 s, since
+/// its consumer takes nothing, all but one. So an epoch that begins has a worker after the pieces of
+/// work of others, and a second or two.
 ///
 /// # Examples
 /// ```no_run
@@ -43,19 +55,31 @@ const WAIT: Duration = Duration::from_secs(60);
 #[must_use = "give it to `on_workers`"]
 pub struct Remote {
     door: Arc<Door>,
-    pub(crate) token: Option<Arc<str>>,
-    #[cfg(feature = "remote-tls")]
-    pub(crate) identity: Option<tls::Identity>,
+    pub(crate) rules: Rules,
     pub(crate) wait: Duration,
     pub(crate) at_most: usize,
     pub(crate) here: usize,
     pub(crate) time_limit: Option<Duration>,
 }
 
+/// Rules by which a worker is let in.
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct Rules {
+    pub token: Option<Arc<str>>,
+    #[cfg(feature = "remote-tls")]
+    pub identity: Option<tls::Identity>,
+}
+
 struct Door {
     listener: TcpListener,
     address: SocketAddr,
-    in_use: AtomicBool,
+    sharing: Mutex<Sharing>,
+}
+
+impl Door {
+    fn sharing(&self) -> MutexGuard<'_, Sharing> {
+        lock(&self.sharing)
+    }
 }
 
 /// Shows everything but the token and the key.
@@ -63,7 +87,7 @@ impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
             .field("address", &self.url())
-            .field("token", &self.token.as_ref().map(|_| "…"))
+            .field("token", &self.rules.token.as_ref().map(|_| "…"))
             .field("wait", &self.wait)
             .field("at_most", &self.at_most)
             .field("here", &self.here)
@@ -77,7 +101,7 @@ impl PartialEq for Remote {
         Arc::ptr_eq(&self.door, &other.door)
             && (self.wait, self.at_most, self.here, self.time_limit)
                 == (other.wait, other.at_most, other.here, other.time_limit)
-            && self.is_alike(other)
+            && self.rules == other.rules
     }
 }
 
@@ -97,16 +121,17 @@ impl Remote {
             Ok(Door {
                 listener,
                 address,
-                in_use: AtomicBool::new(false),
+                sharing: Mutex::default(),
             })
         };
         let door = listen()
             .map_err(|error| Error::io(error).within(format!("cannot listen at {address}")))?;
         Ok(Remote {
             door: Arc::new(door),
-            token: std::env::var(TOKEN).ok().map(Into::into),
-            #[cfg(feature = "remote-tls")]
-            identity: None,
+            rules: Rules {
+                token: std::env::var(TOKEN).ok().map(Into::into),
+                ..Rules::default()
+            },
             wait: WAIT,
             at_most: AT_MOST,
             here: 0,
@@ -127,11 +152,9 @@ impl Remote {
     /// on its way without `Remote::tls` (feature `remote-tls`): use that, or a network that you
     /// trust, or a tunnel. An address that other machines can reach needs a token, since a worker
     /// runs functions of this program as the other side tells it to.
-    pub fn token(self, secret: impl Into<String>) -> Self {
-        Remote {
-            token: Some(secret.into().into()),
-            ..self
-        }
+    pub fn token(mut self, secret: impl Into<String>) -> Self {
+        self.rules.token = Some(secret.into().into());
+        self
     }
 
     /// Encrypts connections by TLS 1.3, and shows workers the first certificate of a PEM file, whose
@@ -157,15 +180,13 @@ impl Remote {
     /// ```
     #[cfg(feature = "remote-tls")]
     pub fn tls(
-        self,
+        mut self,
         certificates: impl AsRef<std::path::Path>,
         key: impl AsRef<std::path::Path>,
     ) -> Result<Self> {
         let identity = tls::Identity::load(certificates.as_ref(), key.as_ref())?;
-        Ok(Remote {
-            identity: Some(identity),
-            ..self
-        })
+        self.rules.identity = Some(identity);
+        Ok(self)
     }
 
     /// Sets how long work may wait without any worker, before the epoch ends with an error of kind
@@ -206,22 +227,10 @@ impl Remote {
         }
     }
 
-    /// Returns true if workers are let in by the same rules.
-    fn is_alike(&self, other: &Remote) -> bool {
-        #[cfg(feature = "remote-tls")]
-        let same_identity = match (&self.identity, &other.identity) {
-            (Some(ours), Some(theirs)) => Arc::ptr_eq(&ours.0, &theirs.0),
-            (ours, theirs) => ours.is_none() && theirs.is_none(),
-        };
-        #[cfg(not(feature = "remote-tls"))]
-        let same_identity = true;
-        same_identity && self.token == other.token
-    }
-
     /// Returns the start of the address that a worker gets.
     pub(crate) fn scheme(&self) -> &'static str {
         #[cfg(feature = "remote-tls")]
-        if self.identity.is_some() {
+        if self.rules.identity.is_some() {
             return TLS;
         }
         TCP
@@ -246,7 +255,11 @@ impl Remote {
         if self.at_most == 0 {
             problems.push("at most 0 workers do no work".to_owned());
         }
-        if self.token.as_ref().is_none_or(|token| token.is_empty())
+        if self
+            .rules
+            .token
+            .as_ref()
+            .is_none_or(|token| token.is_empty())
             && !self.door.address.ip().is_loopback()
         {
             problems.push(format!(
@@ -258,25 +271,75 @@ impl Remote {
         problems
     }
 
-    /// Takes the listener, until the guard is dropped; `None` if somebody else has it.
-    pub(crate) fn claim(&self) -> Option<Claim> {
-        let was = self.door.in_use.swap(true, Ordering::AcqRel);
-        (!was).then(|| Claim(self.door.clone()))
+    /// Begins to share the workers with others, until the value is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
+    pub(crate) fn join(&self) -> Result<(Share, TcpListener)> {
+        let listener = self.door.listener.try_clone().map_err(Error::io)?;
+        let mut sharing = self.door.sharing();
+        if sharing.has_other_rules(&self.rules) {
+            let message = format!(
+                "another part or loader shares the workers at {}, with another token or certificate: set both before \
+                 `Remote` is cloned",
+                self.door.address
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok((
+            Share {
+                door: self.door.clone(),
+                id: sharing.join(self.rules.clone(), self.at_most, Instant::now()),
+            },
+            listener,
+        ))
     }
 }
 
-/// The use of a listener by one supervisor.
-pub(crate) struct Claim(Arc<Door>);
+/// The place of a part of an epoch among those that share workers.
+pub(crate) struct Share {
+    door: Arc<Door>,
+    id: u64,
+}
 
-impl Claim {
-    pub(crate) fn listener(&self) -> io::Result<TcpListener> {
-        self.0.listener.try_clone()
+impl Share {
+    /// Sets what the part has and needs. The waker is woken when that of another part changes.
+    /// Returns true if there are others.
+    pub(crate) fn set(&self, standing: Standing, waker: &Waker) -> bool {
+        self.door
+            .sharing()
+            .set(self.id, standing, waker, Instant::now())
+    }
+
+    /// Returns true if the part is to let in the next worker that connects.
+    pub(crate) fn is_first(&self) -> bool {
+        self.door.sharing().is_first(self.id)
+    }
+
+    /// Returns true if the part is to hand over a worker.
+    pub(crate) fn take_surplus(&self) -> bool {
+        self.door.sharing().take_surplus(self.id, Instant::now())
+    }
+
+    /// Returns the number of workers of other parts.
+    pub(crate) fn elsewhere(&self) -> usize {
+        self.door.sharing().elsewhere(self.id)
+    }
+
+    /// Sets the last connection that was not let in, and why.
+    pub(crate) fn set_refused(&self, why: String) {
+        self.door.sharing().refused = Some(why);
+    }
+
+    /// Returns the last connection that was not let in by any part, and why.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.door.sharing().refused.clone()
     }
 }
 
-impl Drop for Claim {
+impl Drop for Share {
     fn drop(&mut self) {
-        self.0.in_use.store(false, Ordering::Release);
+        self.door.sharing().leave(self.id);
     }
 }
 

@@ -16,6 +16,12 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Clone)]
 pub(crate) struct Identity(pub(crate) Arc<ServerConfig>);
 
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Identity {
     /// Reads the files.
     pub(super) fn load(chain: &Path, key: &Path) -> Result<Identity> {

@@ -15,7 +15,7 @@ use super::handshake::let_in;
 use super::link::accept;
 use super::{Arrival, RemoteWorker};
 use crate::error::escape;
-use crate::processes::{Claim, Remote};
+use crate::processes::{Remote, Share};
 use crate::run::child::ends::{PutEnd, TakeEnd};
 use crate::{Error, ErrorKind, Result};
 
@@ -34,36 +34,27 @@ pub(super) struct Door {
     remote: Remote,
     unknown: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
-    /// The last connection that was not let in, and why.
-    refused: Option<String>,
-    _claim: Claim,
+    pub share: Share,
 }
 
 impl Door {
     /// Starts to let workers in. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if another part, loader or epoch does so.
+    /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
     pub(super) fn open(remote: &Remote) -> Result<Door> {
-        let claim = remote.claim().ok_or_else(|| {
-            let message = format!(
-                "another part, loader or running epoch has the workers at {}: each needs a `Remote` of its own",
-                remote.address()
-            );
-            Error::new(ErrorKind::Config, message)
-        })?;
-        let listener = claim.listener().and_then(TcpListener::from_std);
+        let (share, listener) = remote.join()?;
         Ok(Door {
-            listener: listener.map_err(Error::io)?,
+            listener: TcpListener::from_std(listener).map_err(Error::io)?,
             remote: remote.clone(),
             unknown: FuturesUnordered::new(),
             pause: None,
-            refused: None,
-            _claim: claim,
+            share,
         })
     }
 
-    /// Ready with the next worker that is let in.
+    /// Ready with the next worker that is let in. While this part is not the first in line, no
+    /// connections are accepted.
     pub(super) fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         loop {
             if let Poll::Ready(Some((address, greeted))) = self.unknown.poll_next_unpin(cx) {
@@ -79,7 +70,7 @@ impl Door {
                 }
                 self.pause = None;
             }
-            if self.unknown.len() >= UNKNOWN {
+            if self.unknown.len() >= UNKNOWN || !self.share.is_first() {
                 return Poll::Pending;
             }
             match self.listener.poll_accept(cx) {
@@ -113,7 +104,7 @@ impl Door {
             return;
         }
         crate::error::quietly(|| tracing::warn!(%address, "a worker was not let in: {why}"));
-        self.refused = Some(format!("{address}: {why}"));
+        self.share.set_refused(format!("{address}: {why}"));
     }
 }
 
@@ -128,7 +119,15 @@ impl fmt::Display for Door {
             self.remote.scheme(),
             address.port()
         )?;
-        match &self.refused {
+        match self.share.elsewhere() {
+            0 => {}
+            1 => f.write_str("; 1 worker there works for another part, loader or epoch")?,
+            count => write!(
+                f,
+                "; {count} workers there work for other parts, loaders or epochs"
+            )?,
+        }
+        match self.share.refused() {
             Some(refused) => write!(f, "; the last one was not let in, {refused}"),
             None => Ok(()),
         }
@@ -137,7 +136,7 @@ impl fmt::Display for Door {
 
 async fn greet(stream: tokio::net::TcpStream, remote: &Remote) -> Result<Arrival> {
     let mut ends = accept(stream, remote).await?;
-    let greeting = let_in(&mut ends, remote.token.as_deref().unwrap_or_default()).await?;
+    let greeting = let_in(&mut ends, remote.rules.token.as_deref().unwrap_or_default()).await?;
     Ok(Arrival {
         worker: RemoteWorker {
             machine: greeting.machine,

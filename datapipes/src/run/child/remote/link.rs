@@ -113,7 +113,7 @@ pub(super) async fn accept(stream: TcpStream, remote: &Remote) -> Result<Ends> {
     }
     let read = Cursor::new(first).chain(read);
     #[cfg(feature = "remote-tls")]
-    if let Some(identity) = remote.identity.as_ref().filter(|_| is_tls) {
+    if let Some(identity) = remote.rules.identity.as_ref().filter(|_| is_tls) {
         return tls::accept(identity, tokio::io::join(read, write)).await;
     }
     let mut ends = Ends::new(Box::pin(read), Box::pin(write), UNBOUND);
