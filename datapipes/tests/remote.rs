@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use datapipes::loader::{Builder, ProcessStats};
+use datapipes::loader::{Builder, Checkpoint, ProcessStats};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote};
 
 datapipes::before_main!();
@@ -19,6 +19,10 @@ datapipes::before_main!();
 const TOKEN: &str = "the secret of these tests";
 /// Variable of a machine on which a step hangs.
 const HANGS: &str = "DATAPIPES_TEST_HANGS";
+/// Variables of a trainer that is killed: the address at which it listens, and the folder of its
+/// batches and its checkpoint.
+const LISTENS: &str = "DATAPIPES_TEST_LISTENS";
+const FOLDER: &str = "DATAPIPES_TEST_FOLDER";
 /// Greatest time for anything to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -82,6 +86,11 @@ impl Machine {
 
     fn signal(&self, signal: &str) {
         signal_to(self.0.id() as i32, signal);
+    }
+
+    /// Waits for its end.
+    fn ends(mut self) {
+        assert!(self.0.wait().unwrap().success());
     }
 
     /// Waits for its end, and returns what it printed.
@@ -184,7 +193,7 @@ fn an_epoch_goes_on_from_a_checkpoint_with_other_workers() {
 }
 
 #[test]
-fn workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
+fn row_138_workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
@@ -225,7 +234,7 @@ fn workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
-fn a_worker_that_hangs_loses_its_work_to_another() {
+fn row_139_a_worker_that_hangs_loses_its_work_to_another() {
     let here = loader(graph(None, part));
     let remote = remote();
     let machines = [(); 2].map(|()| Machine::start(remote.address(), 1));
@@ -243,7 +252,7 @@ fn a_worker_that_hangs_loses_its_work_to_another() {
 }
 
 #[test]
-fn a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() {
+fn row_139_a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() {
     let hangs: fn(Graph<u64>) -> Graph<u64> = |numbers| {
         numbers.map(|n| {
             if n >= 3000 && std::env::var_os(HANGS).is_some() {
@@ -284,7 +293,7 @@ fn processes<T: Send + 'static>(loader: &DataLoader<T>) -> ProcessStats {
 }
 
 #[test]
-fn a_machine_that_is_asked_to_end_ends_its_jobs_first() {
+fn row_141_a_machine_that_is_asked_to_end_ends_its_jobs_first() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
@@ -301,8 +310,63 @@ fn a_machine_that_is_asked_to_end_ends_its_jobs_first() {
     assert_eq!(processes(&there).died, 0);
 }
 
+/// The trainer of the next test, if it was started as such.
 #[test]
-fn nobody_there_is_said_in_time_and_why_the_last_was_refused() {
+fn trainer_that_is_killed() {
+    let (Ok(address), Ok(folder)) = (std::env::var(LISTENS), std::env::var(FOLDER)) else {
+        return;
+    };
+    let remote = Remote::listen(address).unwrap().token(TOKEN);
+    let there = loader(graph(Some(remote), part));
+    let state = Path::new(&folder).join("state");
+    let mut epoch = match Checkpoint::load(&state) {
+        Err(error) if error.kind() == ErrorKind::NotFound => there.epoch(0),
+        state => there.resume(&state.unwrap()).unwrap(),
+    }
+    .blocking();
+    while let Some(batch) = epoch.next() {
+        let state_now = epoch.checkpoint().unwrap();
+        let file = Path::new(&folder).join(state_now.delivered().to_string());
+        std::fs::write(file, format!("{:?}", batch.unwrap())).unwrap();
+        state_now.save(&state).unwrap();
+    }
+}
+
+#[test]
+fn row_148_workers_find_a_trainer_that_was_killed_and_started_again() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("killed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // A port that is free now; the workers are there before the trainer.
+    let address = remote().address();
+    let machine = Machine::start(address, 2);
+    let start = || {
+        let command = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "trainer_that_is_killed"])
+            .env(LISTENS, address.to_string())
+            .env(FOLDER, &folder)
+            .stdout(Stdio::null())
+            .spawn();
+        Machine(command.unwrap())
+    };
+    let batch = |number: usize| std::fs::read_to_string(folder.join(number.to_string()));
+    for killed_after in [10, 60] {
+        let trainer = start();
+        until("it makes batches", || batch(killed_after).is_ok());
+        drop(trainer);
+    }
+    start().ends();
+    let here = all(&loader(graph(None, part)), 0);
+    for (number, expected) in here.iter().enumerate() {
+        assert_eq!(batch(number + 1).unwrap(), format!("{expected:?}"));
+    }
+    assert!(batch(here.len() + 1).is_err());
+    drop(machine);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn rows_142_to_144_nobody_there_is_said_in_time_and_why_the_last_was_refused() {
     let remote = remote().wait(Duration::from_millis(1500));
     let other = Path::new(env!("CARGO_TARGET_TMPDIR")).join("another-executable");
     std::fs::copy(std::env::current_exe().unwrap(), &other).unwrap();
@@ -363,7 +427,7 @@ fn ends_its_process_at(n: u64) -> bool {
 }
 
 #[test]
-fn an_item_that_ends_every_worker_is_an_error_with_its_name() {
+fn row_140_an_item_that_ends_every_worker_is_an_error_with_its_name() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 2);
     let made = Graph::range(0..3000).on_workers(remote, |numbers| {
@@ -388,7 +452,7 @@ fn an_item_that_ends_every_worker_is_an_error_with_its_name() {
 }
 
 #[test]
-fn strangers_at_the_port_disturb_nobody() {
+fn row_145_strangers_at_the_port_disturb_nobody() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
@@ -447,7 +511,7 @@ fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicB
 }
 
 #[test]
-fn a_network_that_is_cut_costs_no_sample() {
+fn row_137_a_network_that_is_cut_costs_no_sample() {
     let here = loader(graph(None, part));
     let remote = remote();
     let (address, streams, open) = relay(remote.address());
@@ -474,7 +538,7 @@ fn a_network_that_is_cut_costs_no_sample() {
 }
 
 #[test]
-fn an_address_for_others_needs_a_token() {
+fn row_146_an_address_for_others_needs_a_token() {
     let open = Remote::listen("0.0.0.0:0").unwrap();
     let said = builder(graph(Some(open.clone()), part))
         .build()
@@ -484,6 +548,50 @@ fn an_address_for_others_needs_a_token() {
     assert!(builder(graph(Some(open.token("x")), part)).build().is_ok());
     let said = Remote::listen("192.0.2.1:1").unwrap_err().to_string();
     assert!(said.contains("cannot listen at 192.0.2.1:1"), "{said}");
+}
+
+/// The worker that is left has output that has to wait for that of the other one, whose work waits
+/// for a worker.
+#[test]
+fn row_138_the_last_worker_does_what_was_due_before_its_own_work() {
+    let large: fn(Graph<u64>) -> Graph<Vec<u64>> =
+        |numbers| numbers.map(|n| (0..100_000).map(|at| at ^ n).collect());
+    for lost in [0, 1] {
+        let remote = remote();
+        let mut machines = vec![
+            Machine::start(remote.address(), 1),
+            Machine::start(remote.address(), 1),
+        ];
+        let graph = Graph::range(0..300).on_workers(remote, large);
+        let builder = DataLoader::builder(graph).workers(2);
+        let there = builder.memory(16 << 20).build().unwrap();
+        let mut epoch = there.epoch(0).blocking();
+        let mut items: Vec<_> = epoch.by_ref().take(20).map(Result::unwrap).collect();
+        until("both connected", || connected(&there) == 2);
+        let made = || -> Vec<u64> {
+            let children = processes(&there).children;
+            children.iter().map(|child| child.items).collect()
+        };
+        let mut last = (made(), Instant::now());
+        until("nothing is made any more", || {
+            if made() != last.0 {
+                last = (made(), Instant::now());
+            }
+            last.1.elapsed() > Duration::from_millis(300)
+        });
+        drop(machines.remove(lost));
+        let (send, receive) = std::sync::mpsc::channel();
+        let rest = std::thread::spawn(move || {
+            for item in epoch {
+                send.send(item.unwrap()).unwrap();
+            }
+        });
+        while items.len() < 300 {
+            items.push(receive.recv_timeout(PATIENCE).expect("in time"));
+        }
+        rest.join().unwrap();
+        assert!(items == large(Graph::range(0..300)).collect().unwrap());
+    }
 }
 
 /// Training and validation of a program: the second has other items and another part.
@@ -517,7 +625,7 @@ fn two_loaders_at_once_share_the_workers() {
 }
 
 #[test]
-fn a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_back() {
+fn row_149_a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_back() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 3);
     let numbers = || Graph::range(0..30_000).shuffle(100);
@@ -546,7 +654,7 @@ fn a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_back() {
 }
 
 #[test]
-fn an_epoch_that_is_dropped_gives_its_workers_to_others() {
+fn row_149_an_epoch_that_is_dropped_gives_its_workers_to_others() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 2);
     let [(first, _), (second, second_here)] = two_loaders(&remote);
@@ -562,7 +670,7 @@ fn an_epoch_that_is_dropped_gives_its_workers_to_others() {
 }
 
 #[test]
-fn one_worker_serves_two_loaders_two_epochs_and_two_parts_in_turns() {
+fn row_149_one_worker_serves_two_loaders_two_epochs_and_two_parts_in_turns() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 1);
     let [(first, first_here), (second, second_here)] = two_loaders(&remote);
@@ -594,7 +702,7 @@ fn one_worker_serves_two_loaders_two_epochs_and_two_parts_in_turns() {
 }
 
 #[test]
-fn workers_are_killed_while_they_are_shared_and_nothing_is_lost_or_twice() {
+fn rows_138_and_149_workers_are_killed_while_they_are_shared_and_nothing_is_lost_or_twice() {
     let remote = remote();
     let address = remote.address();
     let [(first, first_here), (second, second_here)] = two_loaders(&remote);
@@ -632,7 +740,7 @@ fn workers_are_killed_while_they_are_shared_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
-fn who_shares_workers_has_the_same_token() {
+fn row_143_who_shares_workers_has_the_same_token() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 1);
     let first = loader(graph(Some(remote.clone()), part));
@@ -806,7 +914,7 @@ mod tls {
     }
 
     #[test]
-    fn who_does_not_speak_tls_or_trusts_another_is_refused_on_both_sides() {
+    fn row_147_who_does_not_speak_tls_or_trusts_another_is_refused_on_both_sides() {
         let good = self_signed("good", &params("127.0.0.1"));
         let same_name = self_signed("same-name", &params("127.0.0.1"));
         let mut other = params("127.0.0.1");
@@ -893,7 +1001,7 @@ mod tls {
 
     /// The others at the same port are served while one is refused.
     #[test]
-    fn a_worker_that_trusts_another_disturbs_nobody() {
+    fn row_147_a_worker_that_trusts_another_disturbs_nobody() {
         let good = self_signed("served", &params("127.0.0.1"));
         let other = self_signed("not-served", &params("127.0.0.1"));
         let remote = trainer(&good);
@@ -911,7 +1019,7 @@ mod tls {
     }
 
     #[test]
-    fn a_token_is_needed_over_tls_too() {
+    fn row_143_a_token_is_needed_over_tls_too() {
         let files = self_signed("token", &params("127.0.0.1"));
         let remote = trainer(&files);
         let mut bad = machine(remote.address(), &files.root);
@@ -924,7 +1032,7 @@ mod tls {
     /// A machine between worker and trainer that has certificates for both cannot pass on their
     /// proofs.
     #[test]
-    fn proofs_hold_for_one_connection() {
+    fn row_143_proofs_hold_for_one_connection() {
         let files = self_signed("between", &params("127.0.0.1"));
         let remote = trainer(&files);
         let between = relay_of_tls(&files, remote.address());
@@ -985,7 +1093,7 @@ mod tls {
     }
 
     #[test]
-    fn files_that_are_no_certificates_are_named() {
+    fn row_147_files_that_are_no_certificates_are_named() {
         let files = self_signed("files", &params("127.0.0.1"));
         let other = self_signed("other-key", &params("127.0.0.1"));
         let nothing = write("nothing.pem", "no certificate");
