@@ -500,7 +500,7 @@ impl<'a> Session<'a> {
         if !self.ready || self.leaving || alone || self.tasks.len() >= most {
             return Ok(false);
         }
-        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.has_redo();
+        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
         let task = match has_redo {
             true if !self.tasks.is_empty() => return Ok(false),
             true => self

@@ -33,7 +33,7 @@ pub(super) struct SlotsShared {
     pub plan: Arc<ChildrenPlan>,
     /// Jobs that no child has, by number.
     pending: RefCell<BTreeMap<u64, Job>>,
-    /// Tasks of workers that were lost, to be done item by item before any other work.
+    /// Tasks of workers that were lost, to be done item by item before any later work.
     redo: RefCell<BTreeMap<u64, Task>>,
     /// Longest recent time between two answers of a child with work.
     silence: Cell<Option<Duration>>,
@@ -205,6 +205,15 @@ impl SlotsShared {
 
     pub(super) fn has_redo(&self) -> bool {
         !self.redo.borrow().is_empty()
+    }
+
+    /// Returns true if the first task to be done item by item comes before all other work. Work that
+    /// is due earlier is done first: the task may wait for room, and so for a consumer that waits
+    /// for that work.
+    pub(super) fn is_redo_first(&self) -> bool {
+        let (redo, pending) = (self.redo.borrow(), self.pending.borrow());
+        let first = redo.keys().next();
+        first.is_some_and(|first| pending.keys().next().is_none_or(|job| first < job))
     }
 
     /// Returns the first task to be done item by item.
