@@ -27,8 +27,8 @@
 /// this call, a loader whose graph has a part in processes does not build.
 ///
 /// If the variable `DATAPIPES_WORKER` has the address of a trainer (`tcp://HOST:PORT`, or with
-/// feature `remote-tls` `tls://HOST:PORT`), this process works for it until it is told to end, and does not return either; see `Graph::on_workers` (feature
-/// `remote`).
+/// feature `remote-tls` `tls://HOST:PORT`), this process works for it until it is told to end, and
+/// does not return either; see `Graph::on_workers` (feature `remote`).
 ///
 /// A child works in the place of a worker, hence the name of the module and of `DATAPIPES_WORKER`.
 /// Everywhere else a worker is one of the threads of

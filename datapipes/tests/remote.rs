@@ -595,8 +595,10 @@ fn row_138_the_last_worker_does_what_was_due_before_its_own_work() {
     }
 }
 
-/// Training and validation of a program: the second has other items and another part.
-fn two_loaders(remote: &Remote) -> [(DataLoader<Vec<u64>>, DataLoader<Vec<u64>>); 2] {
+type Loader = DataLoader<Vec<u64>>;
+
+/// Two loaders of a program with different parts, each with one that has no workers.
+fn two_loaders(remote: &Remote) -> [(Loader, Loader); 2] {
     let other: fn(Graph<u64>) -> Graph<u64> = |numbers| numbers.map(|n| n * 3);
     [part, other].map(|part| {
         let there = loader(graph(Some(remote.clone()), part));
@@ -1079,14 +1081,14 @@ mod tls {
                 let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
                 loop {
                     let (near, _) = listener.accept().await.unwrap();
-                    let (acceptor, connector) = (acceptor.clone(), connector.clone());
-                    tokio::spawn(async move {
+                    let pass_on = async {
                         let far = tokio::net::TcpStream::connect(to).await?;
                         let name = ServerName::from(to.ip());
                         let mut far = connector.connect(name, far).await?;
                         let mut near = acceptor.accept(near).await?;
                         tokio::io::copy_bidirectional(&mut near, &mut far).await
-                    });
+                    };
+                    let _ = pass_on.await;
                 }
             })
         });

@@ -189,14 +189,14 @@ impl Remote {
         Ok(self)
     }
 
-    /// Sets how long work may wait without any worker, before the epoch ends with an error of kind
+    /// Sets how long work of a part may wait without any worker for it, before the epoch ends with an error of kind
     /// [`Worker`](crate::ErrorKind::Worker). Defaults to 60 s.
     pub fn wait(self, wait: Duration) -> Self {
         Remote { wait, ..self }
     }
 
-    /// Sets the greatest number of worker processes that are given work at once, over all machines;
-    /// more have to wait until one leaves. Defaults to 64. As much of the input as keeps that many
+    /// Sets the greatest number of worker processes that work for a part at once, over all machines;
+    /// more have to wait until one leaves, or work for others that share them. Defaults to 64. As much of the input as keeps that many
     /// busy is read ahead, in the limits of [`memory`](crate::loader::Builder::memory).
     pub fn at_most(self, workers: usize) -> Self {
         Remote {

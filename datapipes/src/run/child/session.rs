@@ -155,7 +155,6 @@ impl<'a> Session<'a> {
                     Poll::Ready(End::Died)
                 };
             }
-            #[cfg(feature = "remote")]
             if self.is_given_up() {
                 return Poll::Ready(End::HandedOver);
             }
@@ -193,7 +192,6 @@ impl<'a> Session<'a> {
 
     /// Chooses this worker if one is to be handed over. Returns true if it cannot wait any longer
     /// for room for its output.
-    #[cfg(feature = "remote")]
     fn is_given_up(&mut self) -> bool {
         if !self.ready || self.child.machine().is_none() {
             return false;

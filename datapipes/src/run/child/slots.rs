@@ -165,7 +165,6 @@ impl SlotsShared {
 
     /// Returns true if the worker at a place is the one to be handed over: one with nothing to do,
     /// or else with nothing that it can do, if there is one.
-    #[cfg(feature = "remote")]
     pub(super) fn is_handed_over(&self, place: usize) -> bool {
         let surplus = self.surplus.get();
         if surplus == 0 {
