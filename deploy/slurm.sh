@@ -22,7 +22,8 @@ if [ $# -eq 0 ]; then
 fi
 
 port=$((20000 + SLURM_JOB_ID % 10000))
-trainer=$(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0" | head -n 1)
+trainer=$(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0")
+trainer=${trainer%%$'\n'*}
 
 # A secret and a certificate for this job alone, in a folder that only its user reads. The token is in
 # the environment, and so never in a list of processes.

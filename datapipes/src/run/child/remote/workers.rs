@@ -95,6 +95,7 @@ impl Workers {
         let Some(door) = &self.door else { return };
         let need = match self.shared.workers() {
             _ if !self.shared.has_epoch() => Need::Nothing,
+            0 if !self.shared.has_work() => Need::Nothing,
             workers if workers > 0 && self.shared.is_quiet_for(QUIET) => Need::One,
             _ => Need::Share,
         };
