@@ -190,8 +190,8 @@ impl<'a> Session<'a> {
         self.slot.shared.set_working(self.slot.place, working);
     }
 
-    /// Chooses this worker if one is to be handed over. Returns true if it cannot wait any longer
-    /// for room for its output.
+    /// Chooses this worker if one is to be handed over. Returns true if it has waited long enough for
+    /// room for its output, and is to leave, or to do what is due before.
     fn is_given_up(&mut self) -> bool {
         if !self.ready || self.child.machine().is_none() {
             return false;
@@ -209,7 +209,7 @@ impl<'a> Session<'a> {
             return false;
         };
         self.stuck.is_some_and(|since| since.elapsed() >= STUCK)
-            && (*handed_over || shared.waits_before(front.number))
+            && (self.leaving || shared.waits_before(front.number))
     }
 
     /// Returns the child, and its tasks in the state in which another child can do them.
