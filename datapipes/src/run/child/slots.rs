@@ -187,10 +187,10 @@ impl SlotsShared {
         self.surplus.set(self.surplus.get().saturating_sub(1));
     }
 
-    /// Returns true if work waits, and no worker can do any.
+    /// Returns true if an epoch gives work, and no worker can do any now.
     #[cfg(feature = "remote")]
     pub(super) fn is_stuck(&self) -> bool {
-        self.has_work() && self.workers() > 0 && !self.working.borrow().contains(&true)
+        self.has_epoch() && self.workers() > 0 && !self.working.borrow().contains(&true)
     }
 
     /// Returns the number of children that ended in a row, without an item getting through.
