@@ -82,7 +82,8 @@
 //! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`,
 //!   `into_array`, `from_array`).
 //! - `progress`: progress bars on standard error, `Epoch::progress`.
-//! - `remote`: parts of a graph on other machines (`Graph::on_workers`; Linux).
+//! - `remote`: parts of a graph on other machines (`Graph::on_workers`; Linux). `remote-tls`: the
+//!   same over TLS (`Remote::tls`).
 //! - `serde`: [`Wire`] for types that serde can write and read
 //!   ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
 //! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`];

@@ -26,9 +26,9 @@
 /// arguments, and nothing that `main` made: no statics, threads or subscriber. In a program without
 /// this call, a loader whose graph has a part in processes does not build.
 ///
-/// If the variable `DATAPIPES_WORKER` has the address of a trainer (`tcp://HOST:PORT`), this process
-/// works for it until it is told to end, and does not return either; see `Graph::on_workers` (feature
-/// `remote`).
+/// If the variable `DATAPIPES_WORKER` has the address of a trainer (`tcp://HOST:PORT`, or with
+/// feature `remote-tls` `tls://HOST:PORT`), this process works for it until it is told to end, and
+/// does not return either; see `Graph::on_workers` (feature `remote`).
 ///
 /// A child works in the place of a worker, hence the name of the module and of `DATAPIPES_WORKER`.
 /// Elsewhere `workers` are the threads of [`Builder::workers`](crate::loader::Builder::workers),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use datapipes::loader::{Builder, ProcessStats};
+use datapipes::loader::{Builder, Checkpoint, ProcessStats};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote};
 
 datapipes::before_main!();
@@ -19,6 +19,10 @@ datapipes::before_main!();
 const TOKEN: &str = "the secret of these tests";
 /// Variable of a machine on which a step hangs.
 const HANGS: &str = "DATAPIPES_TEST_HANGS";
+/// Variables of a trainer that is killed: the address at which it listens, and the folder of its
+/// batches and its checkpoint.
+const LISTENS: &str = "DATAPIPES_TEST_LISTENS";
+const FOLDER: &str = "DATAPIPES_TEST_FOLDER";
 /// Maximum time for anything to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -52,6 +56,7 @@ impl Machine {
         let mut command = Command::new(executable);
         command
             .env("DATAPIPES_WORKER", format!("tcp://{address}"))
+            .env_remove("DATAPIPES_WORKER_CA")
             .env("DATAPIPES_WORKER_PROCESSES", processes.to_string())
             .env("DATAPIPES_TOKEN", TOKEN)
             .stdin(Stdio::null())
@@ -81,6 +86,11 @@ impl Machine {
 
     fn signal(&self, signal: &str) {
         signal_to(self.0.id() as i32, signal);
+    }
+
+    /// Waits for its end.
+    fn ends(mut self) {
+        assert!(self.0.wait().unwrap().success());
     }
 
     /// Waits for its end, and returns what it printed.
@@ -183,7 +193,7 @@ fn an_epoch_goes_on_from_a_checkpoint_with_other_workers() {
 }
 
 #[test]
-fn workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
+fn row_138_workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
@@ -224,7 +234,7 @@ fn workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
-fn a_worker_that_hangs_loses_its_work_to_another() {
+fn row_139_a_worker_that_hangs_loses_its_work_to_another() {
     let here = loader(graph(None, part));
     let remote = remote();
     let machines = [(); 2].map(|()| Machine::start(remote.address(), 1));
@@ -242,7 +252,7 @@ fn a_worker_that_hangs_loses_its_work_to_another() {
 }
 
 #[test]
-fn a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() {
+fn row_139_a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() {
     let hangs: fn(Graph<u64>) -> Graph<u64> = |numbers| {
         numbers.map(|n| {
             if n >= 3000 && std::env::var_os(HANGS).is_some() {
@@ -283,7 +293,7 @@ fn processes<T: Send + 'static>(loader: &DataLoader<T>) -> ProcessStats {
 }
 
 #[test]
-fn a_machine_that_is_asked_to_end_ends_its_jobs_first() {
+fn row_141_a_machine_that_is_asked_to_end_ends_its_jobs_first() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
@@ -300,8 +310,63 @@ fn a_machine_that_is_asked_to_end_ends_its_jobs_first() {
     assert_eq!(processes(&there).died, 0);
 }
 
+/// The trainer of the next test, if it was started as such.
 #[test]
-fn nobody_there_is_said_in_time_and_why_the_last_was_refused() {
+fn trainer_that_is_killed() {
+    let (Ok(address), Ok(folder)) = (std::env::var(LISTENS), std::env::var(FOLDER)) else {
+        return;
+    };
+    let remote = Remote::listen(address).unwrap().token(TOKEN);
+    let there = loader(graph(Some(remote), part));
+    let state = Path::new(&folder).join("state");
+    let mut epoch = match Checkpoint::load(&state) {
+        Err(error) if error.kind() == ErrorKind::NotFound => there.epoch(0),
+        state => there.resume(&state.unwrap()).unwrap(),
+    }
+    .blocking();
+    while let Some(batch) = epoch.next() {
+        let state_now = epoch.checkpoint().unwrap();
+        let file = Path::new(&folder).join(state_now.delivered().to_string());
+        std::fs::write(file, format!("{:?}", batch.unwrap())).unwrap();
+        state_now.save(&state).unwrap();
+    }
+}
+
+#[test]
+fn row_148_workers_find_a_trainer_that_was_killed_and_started_again() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("killed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // A port that is free now; the workers are there before the trainer.
+    let address = remote().address();
+    let machine = Machine::start(address, 2);
+    let start = || {
+        let command = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "trainer_that_is_killed"])
+            .env(LISTENS, address.to_string())
+            .env(FOLDER, &folder)
+            .stdout(Stdio::null())
+            .spawn();
+        Machine(command.unwrap())
+    };
+    let batch = |number: usize| std::fs::read_to_string(folder.join(number.to_string()));
+    for killed_after in [10, 60] {
+        let trainer = start();
+        until("it makes batches", || batch(killed_after).is_ok());
+        drop(trainer);
+    }
+    start().ends();
+    let here = all(&loader(graph(None, part)), 0);
+    for (number, expected) in here.iter().enumerate() {
+        assert_eq!(batch(number + 1).unwrap(), format!("{expected:?}"));
+    }
+    assert!(batch(here.len() + 1).is_err());
+    drop(machine);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn rows_142_to_144_nobody_there_is_said_in_time_and_why_the_last_was_refused() {
     let remote = remote().wait(Duration::from_millis(1500));
     let other = Path::new(env!("CARGO_TARGET_TMPDIR")).join("another-executable");
     std::fs::copy(std::env::current_exe().unwrap(), &other).unwrap();
@@ -362,7 +427,7 @@ fn ends_its_process_at(n: u64) -> bool {
 }
 
 #[test]
-fn an_item_that_ends_every_worker_is_an_error_with_its_name() {
+fn row_140_an_item_that_ends_every_worker_is_an_error_with_its_name() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 2);
     let made = Graph::range(0..3000).on_workers(remote, |numbers| {
@@ -387,7 +452,7 @@ fn an_item_that_ends_every_worker_is_an_error_with_its_name() {
 }
 
 #[test]
-fn strangers_at_the_port_disturb_nobody() {
+fn row_145_strangers_at_the_port_disturb_nobody() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
@@ -446,7 +511,7 @@ fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicB
 }
 
 #[test]
-fn a_network_that_is_cut_costs_no_sample() {
+fn row_137_a_network_that_is_cut_costs_no_sample() {
     let here = loader(graph(None, part));
     let remote = remote();
     let (address, streams, open) = relay(remote.address());
@@ -473,7 +538,7 @@ fn a_network_that_is_cut_costs_no_sample() {
 }
 
 #[test]
-fn an_address_for_others_needs_a_token() {
+fn row_146_an_address_for_others_needs_a_token() {
     let open = Remote::listen("0.0.0.0:0").unwrap();
     let said = builder(graph(Some(open.clone()), part))
         .build()
@@ -485,19 +550,214 @@ fn an_address_for_others_needs_a_token() {
     assert!(said.contains("cannot listen at 192.0.2.1:1"), "{said}");
 }
 
+/// The worker that is left has output that has to wait for that of the other one, whose work waits
+/// for a worker.
 #[test]
-fn two_parts_do_not_share_an_address() {
+fn row_138_the_last_worker_does_what_was_due_before_its_own_work() {
+    // An item of the input makes more than there is room for.
+    let large: fn(Graph<u64>) -> Graph<Vec<u64>> =
+        |numbers| numbers.flat_map(|n| (0..100).map(move |at| vec![100 * n + at; 25_000]));
+    for lost in [0, 1] {
+        let remote = remote();
+        let mut machines = vec![
+            Machine::start(remote.address(), 1),
+            Machine::start(remote.address(), 1),
+        ];
+        let graph = Graph::range(0..10).on_workers(remote, large);
+        let builder = DataLoader::builder(graph.map(|values| values[0])).workers(2);
+        let there = builder.memory(16 << 20).build().unwrap();
+        let mut epoch = there.epoch(0).blocking();
+        let mut items: Vec<_> = epoch.by_ref().take(20).map(Result::unwrap).collect();
+        until("both connected", || connected(&there) == 2);
+        let made = || -> Vec<u64> {
+            let stats = there.stats().unwrap();
+            stats.nodes.iter().map(|node| node.items).collect()
+        };
+        let mut last = (made(), Instant::now());
+        until("nothing is made any more", || {
+            if made() != last.0 {
+                last = (made(), Instant::now());
+            }
+            last.1.elapsed() > Duration::from_millis(500)
+        });
+        drop(machines.remove(lost));
+        let (send, receive) = std::sync::mpsc::channel();
+        let rest = std::thread::spawn(move || {
+            for item in epoch {
+                send.send(item.unwrap()).unwrap();
+            }
+        });
+        while items.len() < 1000 {
+            items.push(receive.recv_timeout(PATIENCE).expect("in time"));
+        }
+        rest.join().unwrap();
+        assert_eq!(items, (0..1000).collect::<Vec<u64>>());
+    }
+}
+
+type Loader = DataLoader<Vec<u64>>;
+
+/// Two loaders of a program with different parts, each with one that has no workers.
+fn two_loaders(remote: &Remote) -> [(Loader, Loader); 2] {
+    let other: fn(Graph<u64>) -> Graph<u64> = |numbers| numbers.map(|n| n * 3);
+    [part, other].map(|part| {
+        let there = loader(graph(Some(remote.clone()), part));
+        (there, loader(graph(None, part)))
+    })
+}
+
+#[test]
+fn two_loaders_at_once_share_the_workers() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 2);
+    let [(first, first_here), (second, second_here)] = two_loaders(&remote);
+    let mut epochs = [first.epoch(0).blocking(), second.epoch(0).blocking()];
+    let mut batches = [(); 2].map(|()| Vec::new());
+    // Nobody takes any of the first's while the second gets its share.
+    for (epoch, batches) in epochs.iter_mut().zip(&mut batches) {
+        batches.extend(epoch.by_ref().take(10).map(Result::unwrap));
+    }
+    until("each has one", || {
+        connected(&first) == 1 && connected(&second) == 1
+    });
+    for (epoch, batches) in epochs.into_iter().zip(&mut batches) {
+        batches.extend(epoch.map(Result::unwrap));
+    }
+    assert_eq!(batches, [all(&first_here, 0), all(&second_here, 0)]);
+    assert_eq!((processes(&first).died, processes(&second).died), (0, 0));
+}
+
+#[test]
+fn row_149_a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_back() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 3);
+    let numbers = || Graph::range(0..30_000).shuffle(100);
+    let [training, validation] =
+        [(); 2].map(|()| loader(numbers().on_workers(remote.clone(), part).batch(32)));
+    let here = loader(part(numbers()).batch(32));
+    let mut epoch = training.epoch(0).blocking();
+    let mut batches: Vec<_> = epoch.by_ref().take(5).map(Result::unwrap).collect();
+    until("training has all", || connected(&training) == 3);
+    let mut halfway = validation.epoch(0).blocking();
+    let mut checked = Vec::new();
+    // The training takes nothing, so it needs no more than one.
+    until("validation has all but one", || {
+        checked.extend(halfway.next().map(Result::unwrap));
+        connected(&validation) == 2 && connected(&training) == 1
+    });
+    checked.extend(halfway.map(Result::unwrap));
+    until("training has all again", || {
+        batches.extend(epoch.next().map(Result::unwrap));
+        connected(&training) == 3
+    });
+    batches.extend(epoch.map(Result::unwrap));
+    let expected = all(&here, 0);
+    assert!(batches == expected && checked == expected);
+    assert_eq!(processes(&training).died, 0);
+}
+
+#[test]
+fn row_149_an_epoch_that_is_dropped_gives_its_workers_to_others() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 2);
+    let [(first, _), (second, second_here)] = two_loaders(&remote);
+    let mut dropped = first.epoch(0).blocking();
+    dropped.next().unwrap().unwrap();
+    until("the first has all", || connected(&first) == 2);
+    drop(dropped);
+    let mut epoch = second.epoch(0).blocking();
+    let mut batches = vec![epoch.next().unwrap().unwrap()];
+    until("the second has all", || connected(&second) == 2);
+    batches.extend(epoch.map(Result::unwrap));
+    assert_eq!(batches, all(&second_here, 0));
+}
+
+#[test]
+fn row_149_one_worker_serves_two_loaders_two_epochs_and_two_parts_in_turns() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 1);
+    let [(first, first_here), (second, second_here)] = two_loaders(&remote);
+    let twice = loader(
+        graph(Some(remote.clone()), part)
+            .unbatch()
+            .on_workers(remote, |numbers| numbers.map(|n| n ^ 1))
+            .batch(32),
+    );
+    let twice_here = loader(graph(None, part).unbatch().map(|n| n ^ 1).batch(32));
+    let mut epochs = [
+        (&first, 0, &first_here),
+        (&first, 1, &first_here),
+        (&second, 0, &second_here),
+        (&twice, 0, &twice_here),
+    ]
+    .map(|(there, epoch, here)| (there.epoch(epoch).blocking(), here.epoch(epoch).blocking()));
+    loop {
+        let mut ended = 0;
+        for (there, here) in &mut epochs {
+            let is = there.next().map(Result::unwrap);
+            ended += usize::from(is.is_none());
+            assert_eq!(is, here.next().map(Result::unwrap));
+        }
+        if ended == epochs.len() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn rows_138_and_149_workers_are_killed_while_they_are_shared_and_nothing_is_lost_or_twice() {
+    let remote = remote();
+    let address = remote.address();
+    let [(first, first_here), (second, second_here)] = two_loaders(&remote);
+    let mut machines = vec![Machine::start(address, 2)];
+    let mut rng = datapipes::Rng::from_key([6; 4]);
+    for round in 0..3 {
+        let mut epochs = [(&first, &first_here), (&second, &second_here)]
+            .map(|(there, here)| (there.epoch(round).blocking(), here.epoch(round).blocking()));
+        loop {
+            let mut ended = 0;
+            for (there, here) in &mut epochs {
+                let is = there.next().map(Result::unwrap);
+                ended += usize::from(is.is_none());
+                assert_eq!(is, here.next().map(Result::unwrap), "round {round}");
+            }
+            if ended == epochs.len() {
+                break;
+            }
+            match rng.next_u64() % 24 {
+                0 => {
+                    machines.push(Machine::start(address, 2));
+                    drop(machines.remove(0));
+                }
+                1 | 2 => {
+                    let processes = machines[0].processes();
+                    if !processes.is_empty() {
+                        let pid = processes[rng.next_u64() as usize % processes.len()];
+                        kill(pid, "-9");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn row_143_who_shares_workers_has_the_same_token() {
     let remote = remote();
     let _machine = Machine::start(remote.address(), 1);
     let first = loader(graph(Some(remote.clone()), part));
-    let second = loader(graph(Some(remote), part));
     let mut epoch = first.epoch(0).blocking();
     epoch.next().unwrap().unwrap();
+    let second = loader(graph(Some(remote.token("another")), part));
     let error = second.epoch(0).blocking().next().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-    assert!(error.to_string().contains("has the workers at"), "{error}");
-    drop((epoch, first));
-    all(&second, 0);
+    assert!(
+        error
+            .to_string()
+            .contains("with another token or certificate"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -513,4 +773,375 @@ fn a_program_with_nothing_to_work_for_ends_when_it_was_told_to() {
         .stderr(Stdio::piped())
         .spawn();
     Machine(command.unwrap()).end();
+}
+
+#[cfg(feature = "remote-tls")]
+mod tls {
+    use std::path::PathBuf;
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+    };
+
+    use super::*;
+
+    /// Files of a certificate, of its key, and of the certificate that signed it.
+    struct Files {
+        chain: PathBuf,
+        key: PathBuf,
+        root: PathBuf,
+    }
+
+    fn write(name: &str, text: &str) -> PathBuf {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn params(host: &str) -> CertificateParams {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, host);
+        params
+    }
+
+    fn self_signed(name: &str, params: &CertificateParams) -> Files {
+        let key = KeyPair::generate().unwrap();
+        let chain = write(
+            &format!("{name}.pem"),
+            &params.self_signed(&key).unwrap().pem(),
+        );
+        Files {
+            key: write(&format!("{name}-key.pem"), &key.serialize_pem()),
+            root: chain.clone(),
+            chain,
+        }
+    }
+
+    fn issuer(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = params(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn machine(address: SocketAddr, roots: &Path) -> Command {
+        let mut command = Machine::command(address, 1);
+        command
+            .env("DATAPIPES_WORKER", format!("tls://{address}"))
+            .env("DATAPIPES_WORKER_CA", roots);
+        command
+    }
+
+    fn trainer(files: &Files) -> Remote {
+        remote().tls(&files.chain, &files.key).unwrap()
+    }
+
+    /// Batches of some megabytes go through, too: TLS keeps the ends of what does not fit in a
+    /// socket's buffer.
+    #[test]
+    fn the_sequence_over_tls_is_that_of_one_process() {
+        let files = self_signed("own", &params("127.0.0.1"));
+        let remote = trainer(&files);
+        let machines = [(); 2].map(|()| machine(remote.address(), &files.root));
+        let _machines = machines.map(|mut machine| Machine(machine.spawn().unwrap()));
+        let there = loader(graph(Some(remote.clone()), part));
+        assert!(
+            there
+                .explain()
+                .contains(&format!("tls://{}", remote.address())),
+            "{}",
+            there.explain()
+        );
+        for epoch in 0..2 {
+            assert_eq!(all(&there, epoch), all(&loader(graph(None, part)), epoch));
+        }
+        assert_eq!(processes(&there).died, 0);
+        drop(there);
+        let large: fn(Graph<u64>) -> Graph<Vec<u64>> =
+            |numbers| numbers.map(|n| (0..n % 7 * 50_000).map(|at| at ^ n).collect());
+        let graph = Graph::range(0..60).on_workers(remote, large);
+        let there = DataLoader::builder(graph).workers(2).build().unwrap();
+        let here = large(Graph::range(0..60)).collect().unwrap();
+        assert_eq!(
+            there
+                .epoch(0)
+                .blocking()
+                .map(Result::unwrap)
+                .collect::<Vec<_>>(),
+            here
+        );
+    }
+
+    /// A certificate of an issuer, with another issuer in between; and one that signed itself and
+    /// says that it may sign others, as those of `openssl req -x509` do.
+    #[test]
+    fn certificates_of_issuers_and_of_openssl_are_good() {
+        let root = issuer("the root");
+        let middle = {
+            let mut params = params("in between");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &root).unwrap()
+        };
+        let key = KeyPair::generate().unwrap();
+        let own = params("127.0.0.1").signed_by(&key, &middle).unwrap();
+        let of_issuers = Files {
+            chain: write("chain.pem", &(own.pem() + &middle.pem())),
+            key: write("chain-key.pem", &key.serialize_pem()),
+            root: write("chain-root.pem", &root.pem()),
+        };
+        let mut of_openssl = params("127.0.0.1");
+        of_openssl.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        for files in [of_issuers, self_signed("openssl", &of_openssl)] {
+            let remote = trainer(&files);
+            let _machine = Machine(machine(remote.address(), &files.root).spawn().unwrap());
+            let there = loader(graph(Some(remote), part));
+            assert_eq!(all(&there, 0), all(&loader(graph(None, part)), 0));
+        }
+    }
+
+    /// Starts a worker that is not let in, and returns what the trainer says of it, and what it says
+    /// itself. Then others work on.
+    fn refused(remote: &Remote, mut bad: Command, why: &str) -> (String, String) {
+        let there = loader(graph(
+            Some(remote.clone().wait(Duration::from_millis(100))),
+            part,
+        ));
+        let machine = Machine(bad.spawn().unwrap());
+        let mut said = String::new();
+        until(why, || {
+            let error = there.epoch(0).blocking().next().unwrap().unwrap_err();
+            said = error.to_string();
+            said.contains("not let in")
+        });
+        machine.signal("-TERM");
+        (said, machine.end())
+    }
+
+    #[test]
+    fn row_147_who_does_not_speak_tls_or_trusts_another_is_refused_on_both_sides() {
+        let good = self_signed("good", &params("127.0.0.1"));
+        let same_name = self_signed("same-name", &params("127.0.0.1"));
+        let mut other = params("127.0.0.1");
+        other.distinguished_name.push(DnType::CommonName, "other");
+        let other = self_signed("other", &other);
+        let elsewhere = self_signed("elsewhere", &params("elsewhere.example"));
+        let mut past = params("127.0.0.1");
+        (past.not_before, past.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        let expired = self_signed("expired", &past);
+        // The same for one that takes the way around the rule for issuers.
+        past.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let expired_issuer = self_signed("expired-issuer", &past);
+        let mut issuer_elsewhere = params("elsewhere.example");
+        issuer_elsewhere.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer_elsewhere = self_signed("issuer-elsewhere", &issuer_elsewhere);
+        let with = |files: &Files, roots: &Path| {
+            let remote = trainer(files);
+            let machine = machine(remote.address(), roots);
+            (remote, machine)
+        };
+        let plain_worker = {
+            let remote = trainer(&good);
+            let machine = Machine::command(remote.address(), 1);
+            (remote, machine)
+        };
+        let plain_trainer = {
+            let remote = remote();
+            let machine = machine(remote.address(), &good.root);
+            (remote, machine)
+        };
+        for (number, ((remote, bad), trainer_says, worker_says)) in [
+            (
+                with(&good, &other.root),
+                "has neither it nor its issuer",
+                "DATAPIPES_WORKER_CA has neither it nor its issuer",
+            ),
+            (
+                with(&good, &same_name.root),
+                "may have another one of the same name",
+                "DATAPIPES_WORKER_CA needs this certificate",
+            ),
+            (
+                with(&elsewhere, &elsewhere.root),
+                "it does not name the host",
+                "is only valid for DnsName(\"elsewhere.example\"); DATAPIPES_WORKER needs a host",
+            ),
+            (
+                with(&issuer_elsewhere, &issuer_elsewhere.root),
+                "it does not name the host",
+                "DATAPIPES_WORKER needs a host",
+            ),
+            (
+                with(&expired, &expired.root),
+                "it is not valid at this time",
+                "; make a new one",
+            ),
+            (
+                with(&expired_issuer, &expired_issuer.root),
+                "it is not valid at this time",
+                "; make a new one",
+            ),
+            (
+                plain_worker,
+                "it does not speak TLS, and this trainer does: start it with DATAPIPES_WORKER=tls://",
+                "start it with DATAPIPES_WORKER=tls://",
+            ),
+            (
+                plain_trainer,
+                "it speaks TLS, and this trainer does not: start it with DATAPIPES_WORKER=tcp://",
+                "does not speak TLS: start this worker with DATAPIPES_WORKER=tcp://",
+            ),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (at_trainer, at_worker) = refused(&remote, bad, trainer_says);
+            assert!(at_trainer.contains(trainer_says), "{number}: {at_trainer} {at_worker}");
+            assert!(at_worker.contains(worker_says), "{number}: {at_worker}");
+            for said in [at_trainer, at_worker] {
+                assert!(!said.contains(TOKEN) && !said.contains("PRIVATE"), "{said}");
+            }
+        }
+    }
+
+    /// The others at the same port are served while one is refused.
+    #[test]
+    fn row_147_a_worker_that_trusts_another_disturbs_nobody() {
+        let good = self_signed("served", &params("127.0.0.1"));
+        let other = self_signed("not-served", &params("127.0.0.1"));
+        let remote = trainer(&good);
+        let bad = Machine(machine(remote.address(), &other.root).spawn().unwrap());
+        let plain = Machine::start(remote.address(), 1);
+        let _good = Machine(machine(remote.address(), &good.root).spawn().unwrap());
+        let there = loader(graph(Some(remote), part));
+        for epoch in 0..2 {
+            assert_eq!(all(&there, epoch), all(&loader(graph(None, part)), epoch));
+        }
+        for refused in [bad, plain] {
+            refused.signal("-TERM");
+            refused.end();
+        }
+    }
+
+    #[test]
+    fn row_143_a_token_is_needed_over_tls_too() {
+        let files = self_signed("token", &params("127.0.0.1"));
+        let remote = trainer(&files);
+        let mut bad = machine(remote.address(), &files.root);
+        bad.env("DATAPIPES_TOKEN", "another");
+        let (at_trainer, at_worker) = refused(&remote, bad, "another token");
+        assert!(at_trainer.contains("another token"), "{at_trainer}");
+        assert!(at_worker.contains("another token"), "{at_worker}");
+    }
+
+    /// A machine between worker and trainer that has certificates for both cannot pass on their
+    /// proofs.
+    #[test]
+    fn row_143_proofs_hold_for_one_connection() {
+        let files = self_signed("between", &params("127.0.0.1"));
+        let remote = trainer(&files);
+        let between = relay_of_tls(&files, remote.address());
+        let (at_trainer, at_worker) = refused(
+            &remote,
+            machine(between, &files.root),
+            "a worker through a machine in between",
+        );
+        assert!(at_trainer.contains("another token"), "{at_trainer}");
+        assert!(at_worker.contains("another token"), "{at_worker}");
+    }
+
+    /// A relay that decrypts and encrypts again.
+    fn relay_of_tls(files: &Files, to: SocketAddr) -> SocketAddr {
+        use rustls::pki_types::pem::PemObject;
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = CertificateDer::from_pem_file(&files.chain).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let server = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate],
+                PrivateKeyDer::from_pem_file(&files.key).unwrap(),
+            )
+            .unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server));
+                let connector = tokio_rustls::TlsConnector::from(Arc::new(client));
+                loop {
+                    let (near, _) = listener.accept().await.unwrap();
+                    let pass_on = async {
+                        let far = tokio::net::TcpStream::connect(to).await?;
+                        let name = ServerName::from(to.ip());
+                        let mut far = connector.connect(name, far).await?;
+                        let mut near = acceptor.accept(near).await?;
+                        tokio::io::copy_bidirectional(&mut near, &mut far).await
+                    };
+                    let _ = pass_on.await;
+                }
+            })
+        });
+        address
+    }
+
+    #[test]
+    fn row_147_files_that_are_no_certificates_are_named() {
+        let files = self_signed("files", &params("127.0.0.1"));
+        let other = self_signed("other-key", &params("127.0.0.1"));
+        let nothing = write("nothing.pem", "no certificate");
+        let damaged = write("damaged.pem", "-----BEGIN PRIVATE KEY-----\nsecret!\n");
+        let gone = files.chain.with_file_name("gone.pem");
+        for (chain, key, why) in [
+            (&gone, &files.key, "cannot read"),
+            (
+                &nothing,
+                &files.key,
+                "nothing.pem has no certificate or key",
+            ),
+            (
+                &files.chain,
+                &nothing,
+                "nothing.pem has no certificate or key",
+            ),
+            (&files.chain, &damaged, "damaged.pem"),
+            (
+                &files.chain,
+                &other.key,
+                "other-key-key.pem is not that of the first",
+            ),
+        ] {
+            let error = remote().tls(chain, key).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let nobody = remote().address();
+        for (roots, why) in [
+            (None, "DATAPIPES_WORKER_CA is not set"),
+            (Some(&gone), "gone.pem"),
+            (Some(&nothing), "nothing.pem has no certificate"),
+        ] {
+            let mut command = machine(nobody, &files.root);
+            match roots {
+                Some(roots) => command.env("DATAPIPES_WORKER_CA", roots),
+                None => command.env_remove("DATAPIPES_WORKER_CA"),
+            };
+            let output = command.output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                !output.status.success() && printed.contains(why),
+                "{printed}"
+            );
+        }
+    }
 }

@@ -397,6 +397,8 @@ impl<T: Wire> Graph<T> {
     /// DATAPIPES_WORKER=tcp://trainer:7070 DATAPIPES_TOKEN=… ./train
     /// ```
     ///
+    /// Over TLS it is `tls://`, see `Remote::tls` (feature `remote-tls`).
+    ///
     /// It keeps as many processes as the machine has CPUs (`DATAPIPES_WORKER_PROCESSES`), each with
     /// a connection of its own, and connects again when the trainer starts again. On SIGTERM it
     /// ends its jobs first. With `DATAPIPES_WORKER_IDLE=300` it ends when it has found no trainer
@@ -410,10 +412,12 @@ impl<T: Wire> Graph<T> {
     ///   [`ErrorKind::Crashed`], and [`OnError`](crate::OnError) decides.
     /// - **A worker that is silent** for much longer than others were loses its work to another
     ///   one, if there is one, see [`Remote::time_limit`](crate::Remote::time_limit).
+    /// - **Several parts, loaders or running epochs** share the workers of one [`Remote`](crate::Remote)
+    ///   and its clones.
     /// - **Nobody there**: work waits for [`Remote::wait`](crate::Remote::wait), or is done here
     ///   ([`Remote::or_here`](crate::Remote::or_here)).
     /// - **Refused**, with the reason in both logs: another executable, another version of the
-    ///   protocol, another token.
+    ///   protocol, another token, a certificate that is not trusted.
     /// - **Cost**: what a worker makes crosses the network uncompressed, and is copied once on each
     ///   side. A part that ends with small items (`u8` pixels instead of `f32`) costs less.
     /// - **Memory**: beside the bytes that the loader promises, this process holds one message of each
@@ -425,8 +429,8 @@ impl<T: Wire> Graph<T> {
     ///
     /// # Errors
     /// From `build()`: as `in_processes`; an address that others can reach without a token. From an
-    /// epoch: [`ErrorKind::Worker`] if nobody comes in time, [`ErrorKind::Config`] if another part,
-    /// loader or running epoch has the workers, or a worker makes another part.
+    /// epoch: [`ErrorKind::Worker`] if nobody comes in time, [`ErrorKind::Config`] if others share
+    /// the workers with another token or certificate, or a worker makes another part.
     ///
     /// # Examples
     /// ```no_run

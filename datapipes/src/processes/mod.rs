@@ -14,8 +14,10 @@ use crate::error::escape;
 
 #[cfg(feature = "remote")]
 pub use remote::Remote;
+#[cfg(all(feature = "remote-tls", target_os = "linux"))]
+pub(crate) use remote::tls::{Identity, certificates};
 #[cfg(all(feature = "remote", target_os = "linux"))]
-pub(crate) use remote::{Claim, TOKEN};
+pub(crate) use remote::{Need, Share, Standing, TCP, TLS, TOKEN};
 
 /// Number of processes for a part of a graph, and their permissions; see
 /// [`Graph::in_processes`](crate::Graph::in_processes).

@@ -1,17 +1,29 @@
 //! Settings of the workers of a part of a graph on other machines.
 
+mod sharing;
+#[cfg(feature = "remote-tls")]
+pub(super) mod tls;
+
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use sharing::Sharing;
+pub(crate) use sharing::{Need, Standing};
 
 use super::Processes;
-use crate::{Error, Result};
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Result};
 
 /// Variable that both sides take the token from.
 pub(crate) const TOKEN: &str = "DATAPIPES_TOKEN";
+/// Starts of the address of a trainer in the variable `DATAPIPES_WORKER`.
+pub(crate) const TCP: &str = "tcp://";
+pub(crate) const TLS: &str = "tls://";
 /// Default of [`Remote::at_most`].
 const AT_MOST: usize = 64;
 /// Default of [`Remote::wait`].
@@ -20,7 +32,13 @@ const WAIT: Duration = Duration::from_secs(60);
 /// Address at which a part of a graph gets workers from other machines, and rules for them; see
 /// [`Graph::on_workers`](crate::Graph::on_workers).
 ///
-/// It belongs to one part of one loader at a time.
+/// A clone has the same workers: several parts, loaders and running epochs of a program share them.
+/// Each has its own exact sequence, whoever works for it. A worker works for one of them at a time;
+/// it is handed over after its pieces of work, by starting its process again. Those that have work
+/// get equal numbers, and take turns of a second where there are fewer workers than they are. A
+/// loader between two epochs hands over all; an epoch for which nothing can be done for 2 s, since
+/// its consumer takes nothing, all but one. So an epoch that begins has a worker after the pieces of
+/// work of others, and a second or two.
 ///
 /// # Examples
 /// ```no_run
@@ -37,25 +55,39 @@ const WAIT: Duration = Duration::from_secs(60);
 #[must_use = "give it to `on_workers`"]
 pub struct Remote {
     door: Arc<Door>,
-    pub(crate) token: Option<Arc<str>>,
+    pub(crate) rules: Rules,
     pub(crate) wait: Duration,
     pub(crate) at_most: usize,
     pub(crate) here: usize,
     pub(crate) time_limit: Option<Duration>,
 }
 
+/// Rules by which a worker is let in.
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct Rules {
+    pub token: Option<Arc<str>>,
+    #[cfg(feature = "remote-tls")]
+    pub identity: Option<tls::Identity>,
+}
+
 struct Door {
     listener: TcpListener,
     address: SocketAddr,
-    in_use: AtomicBool,
+    sharing: Mutex<Sharing>,
 }
 
-/// Shows everything but the token.
+impl Door {
+    fn sharing(&self) -> MutexGuard<'_, Sharing> {
+        lock(&self.sharing)
+    }
+}
+
+/// Shows everything but the token and the key.
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
-            .field("address", &self.door.address)
-            .field("token", &self.token.as_ref().map(|_| "…"))
+            .field("address", &self.url())
+            .field("token", &self.rules.token.as_ref().map(|_| "…"))
             .field("wait", &self.wait)
             .field("at_most", &self.at_most)
             .field("here", &self.here)
@@ -69,7 +101,7 @@ impl PartialEq for Remote {
         Arc::ptr_eq(&self.door, &other.door)
             && (self.wait, self.at_most, self.here, self.time_limit)
                 == (other.wait, other.at_most, other.here, other.time_limit)
-            && self.token == other.token
+            && self.rules == other.rules
     }
 }
 
@@ -89,14 +121,17 @@ impl Remote {
             Ok(Door {
                 listener,
                 address,
-                in_use: AtomicBool::new(false),
+                sharing: Mutex::default(),
             })
         };
         let door = listen()
             .map_err(|error| Error::io(error).within(format!("cannot listen at {address}")))?;
         Ok(Remote {
             door: Arc::new(door),
-            token: std::env::var(TOKEN).ok().map(Into::into),
+            rules: Rules {
+                token: std::env::var(TOKEN).ok().map(Into::into),
+                ..Rules::default()
+            },
             wait: WAIT,
             at_most: AT_MOST,
             here: 0,
@@ -114,24 +149,54 @@ impl Remote {
     ///
     /// It is never sent: each side proves with a keyed hash (BLAKE3) of fresh random numbers that it
     /// knows the secret. What is sent after that is neither encrypted nor protected against changes
-    /// on its way: use a network that you trust, or a tunnel. An address that other machines can
-    /// reach needs a token, since a worker runs functions of this program as the other side tells
-    /// it to.
-    pub fn token(self, secret: impl Into<String>) -> Self {
-        Remote {
-            token: Some(secret.into().into()),
-            ..self
-        }
+    /// on its way without `Remote::tls` (feature `remote-tls`): use that, or a network that you
+    /// trust, or a tunnel. An address that other machines can reach needs a token, since a worker
+    /// runs functions of this program as the other side tells it to.
+    pub fn token(mut self, secret: impl Into<String>) -> Self {
+        self.rules.token = Some(secret.into().into());
+        self
     }
 
-    /// Sets how long work may wait without any worker, before the epoch ends with an error of kind
+    /// Encrypts connections by TLS 1.3, and shows workers the first certificate of a PEM file, whose
+    /// key is in the other one. Certificates of its issuers may follow in the first file, as a
+    /// worker may know only the last of them.
+    ///
+    /// A worker then has `tls://HOST:PORT` in `DATAPIPES_WORKER`, with a host that the certificate
+    /// names, and the path of a PEM file in `DATAPIPES_WORKER_CA`: certificates that it trusts, of
+    /// issuers or of the trainer itself. Workers need no certificates, since the
+    /// [token](Remote::token) shows who they are; the proof holds for this one connection, so
+    /// nobody between the two can pass it on. The files are read once, here.
+    ///
+    /// # Errors
+    /// A file cannot be read or is none in the PEM format, or the key is not that of the
+    /// certificate.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use datapipes::Remote;
+    ///
+    /// let workers = Remote::listen("0.0.0.0:7070")?.tls("trainer.pem", "trainer-key.pem")?;
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    #[cfg(feature = "remote-tls")]
+    pub fn tls(
+        mut self,
+        certificates: impl AsRef<std::path::Path>,
+        key: impl AsRef<std::path::Path>,
+    ) -> Result<Self> {
+        let identity = tls::Identity::load(certificates.as_ref(), key.as_ref())?;
+        self.rules.identity = Some(identity);
+        Ok(self)
+    }
+
+    /// Sets how long work of a part may wait without any worker for it, before the epoch ends with an error of kind
     /// [`Worker`](crate::ErrorKind::Worker). Defaults to 60 s.
     pub fn wait(self, wait: Duration) -> Self {
         Remote { wait, ..self }
     }
 
-    /// Sets the greatest number of worker processes that are given work at once, over all machines;
-    /// more have to wait until one leaves. Defaults to 64. As much of the input as keeps that many
+    /// Sets the greatest number of worker processes that work for a part at once, over all machines;
+    /// more have to wait until one leaves, or work for others that share them. Defaults to 64. As much of the input as keeps that many
     /// busy is read ahead, in the limits of [`memory`](crate::loader::Builder::memory).
     pub fn at_most(self, workers: usize) -> Self {
         Remote {
@@ -162,6 +227,19 @@ impl Remote {
         }
     }
 
+    /// Returns the start of the address that a worker gets.
+    pub(crate) fn scheme(&self) -> &'static str {
+        #[cfg(feature = "remote-tls")]
+        if self.rules.identity.is_some() {
+            return TLS;
+        }
+        TCP
+    }
+
+    fn url(&self) -> String {
+        format!("{}{}", self.scheme(), self.door.address)
+    }
+
     /// Returns the settings of processes that stand for the workers.
     pub(crate) fn processes(self) -> Processes {
         Processes {
@@ -177,7 +255,11 @@ impl Remote {
         if self.at_most == 0 {
             problems.push("at most 0 workers do no work".to_owned());
         }
-        if self.token.as_ref().is_none_or(|token| token.is_empty())
+        if self
+            .rules
+            .token
+            .as_ref()
+            .is_none_or(|token| token.is_empty())
             && !self.door.address.ip().is_loopback()
         {
             problems.push(format!(
@@ -189,31 +271,81 @@ impl Remote {
         problems
     }
 
-    /// Takes the listener, until the guard is dropped; `None` if somebody else has it.
-    pub(crate) fn claim(&self) -> Option<Claim> {
-        let was = self.door.in_use.swap(true, Ordering::AcqRel);
-        (!was).then(|| Claim(self.door.clone()))
+    /// Begins to share the workers with others, until the value is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
+    pub(crate) fn join(&self) -> Result<(Share, TcpListener)> {
+        let listener = self.door.listener.try_clone().map_err(Error::io)?;
+        let mut sharing = self.door.sharing();
+        if sharing.has_other_rules(&self.rules) {
+            let message = format!(
+                "another part or loader shares the workers at {}, with another token or certificate: set both before \
+                 `Remote` is cloned",
+                self.door.address
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok((
+            Share {
+                door: self.door.clone(),
+                id: sharing.join(self.rules.clone(), self.at_most, Instant::now()),
+            },
+            listener,
+        ))
     }
 }
 
-/// The use of a listener by one supervisor.
-pub(crate) struct Claim(Arc<Door>);
+/// The place of a part of an epoch among those that share workers.
+pub(crate) struct Share {
+    door: Arc<Door>,
+    id: u64,
+}
 
-impl Claim {
-    pub(crate) fn listener(&self) -> io::Result<TcpListener> {
-        self.0.listener.try_clone()
+impl Share {
+    /// Sets what the part has and needs. The waker is woken when that of another part changes.
+    /// Returns true if there are others.
+    pub(crate) fn set(&self, standing: Standing, waker: &Waker) -> bool {
+        self.door
+            .sharing()
+            .set(self.id, standing, waker, Instant::now())
+    }
+
+    /// Returns true if the part is to let in the next worker that connects.
+    pub(crate) fn is_first(&self) -> bool {
+        self.door.sharing().is_first(self.id)
+    }
+
+    /// Returns true if the part is to hand over a worker.
+    pub(crate) fn take_surplus(&self) -> bool {
+        self.door.sharing().take_surplus(self.id, Instant::now())
+    }
+
+    /// Returns the number of workers of other parts.
+    pub(crate) fn elsewhere(&self) -> usize {
+        self.door.sharing().elsewhere(self.id)
+    }
+
+    /// Sets the last connection that was not let in, and why.
+    pub(crate) fn set_refused(&self, why: String) {
+        self.door.sharing().refused = Some(why);
+    }
+
+    /// Returns the last connection that was not let in by any part, and why.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.door.sharing().refused.clone()
     }
 }
 
-impl Drop for Claim {
+impl Drop for Share {
     fn drop(&mut self) {
-        self.0.in_use.store(false, Ordering::Release);
+        self.door.sharing().leave(self.id);
     }
 }
 
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "up to {} workers at {}", self.at_most, self.door.address)?;
+        write!(f, "up to {} workers at {}", self.at_most, self.url())?;
         match self.here {
             0 => Ok(()),
             1 => write!(f, ", or 1 process here"),

@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 #[cfg(target_os = "linux")]
 pub(crate) use process::{Message, ProcessPut, ProcessTake, SharedMemory, sockets};
 #[cfg(all(target_os = "linux", feature = "remote"))]
-pub(crate) use remote::{Frame, RemotePut, RemoteTake};
+pub(crate) use remote::{Frame, ReadHalf, RemotePut, RemoteTake, WriteHalf};
 pub(crate) use thread::{ThreadPut, ThreadTake, thread};
 
 /// Limits of a queue. At least one message always fits, however large.

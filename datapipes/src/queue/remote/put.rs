@@ -32,6 +32,8 @@ pub(crate) struct RemotePut {
     limits: Limits,
     /// Memory for the next messages.
     spare: Vec<Vec<u8>>,
+    /// True if something was written since the last flush: TLS keeps the end of it until then.
+    unflushed: bool,
     /// True if nobody listens.
     gone: bool,
 }
@@ -64,6 +66,7 @@ impl RemotePut {
             held: Weight::default(),
             limits,
             spare: Vec::new(),
+            unflushed: false,
             gone: false,
         }
     }
@@ -162,6 +165,7 @@ impl RemotePut {
                 _ => break,
             }
         }
+        self.unflushed |= at > 0;
         at
     }
 
@@ -191,7 +195,6 @@ impl RemotePut {
     /// # Errors
     /// Fails if the connection is lost; the queue is closed then.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let mut wrote = false;
         while let Some(first) = self.waiting.front() {
             match ready!(
                 self.write
@@ -202,7 +205,7 @@ impl RemotePut {
                 Ok(len) => self.sent += len,
                 Err(error) => return Poll::Ready(Err(self.lost(error))),
             }
-            wrote = true;
+            self.unflushed = true;
             if self.sent == first.bytes.len() {
                 self.sent = 0;
                 if let Some(Waiting { bytes, weight }) = self.waiting.pop_front() {
@@ -212,9 +215,11 @@ impl RemotePut {
                 }
             }
         }
-        // TLS keeps the end of what was written until it is flushed.
-        if wrote && let Err(error) = ready!(self.write.as_mut().poll_flush(cx)) {
-            return Poll::Ready(Err(self.lost(error)));
+        if self.unflushed {
+            if let Err(error) = ready!(self.write.as_mut().poll_flush(cx)) {
+                return Poll::Ready(Err(self.lost(error)));
+            }
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -227,7 +232,7 @@ impl RemotePut {
     }
 
     fn lost(&mut self, error: std::io::Error) -> Error {
-        self.gone = true;
+        (self.gone, self.unflushed) = (true, false);
         self.waiting.clear();
         Error::io(error).within("cannot send to another machine")
     }

@@ -283,7 +283,14 @@ impl RemoteTake {
             let Poll::Ready(read) = self.read.as_mut().poll_read(cx, &mut buffer) else {
                 return Ok(Poll::Pending);
             };
-            read.map_err(Error::io)?;
+            match read {
+                // TLS reports a stream that ended without a notice. The lengths of messages tell as
+                // much.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ok(Poll::Ready(false));
+                }
+                read => read.map_err(Error::io)?,
+            }
             match (buffer.filled().len(), is_direct) {
                 (0, _) => return Ok(Poll::Ready(false)),
                 (len, true) => filling.at += len,

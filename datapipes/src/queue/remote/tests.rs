@@ -1,8 +1,11 @@
 use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream};
 
 use super::{RemotePut, RemoteTake};
 use crate::codec::{Parcel, Writer};
@@ -150,6 +153,67 @@ fn nobody_there_is_noticed_by_the_writer() {
         assert!(poll_fn(|cx| put.poll_flush(cx)).await.is_err());
         assert_eq!(poll_fn(|cx| put.poll_ready(cx)).await, None);
     });
+}
+
+/// A stream that keeps what was written until it is flushed, as TLS does, and where each second poll
+/// of a flush has to wait.
+struct Keeping {
+    to: DuplexStream,
+    kept: Vec<u8>,
+    waits: bool,
+}
+
+impl AsyncWrite for Keeping {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.kept.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.waits = !this.waits;
+        if this.waits {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        while !this.kept.is_empty() {
+            let len = ready!(Pin::new(&mut this.to).poll_write(cx, &this.kept))?;
+            this.kept.drain(..len);
+        }
+        Poll::Ready(Ok(()))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn a_stream_that_keeps_its_end_is_flushed() {
+    // Sent with others, and directly.
+    for len in [100, 200_000] {
+        run(async {
+            let (to, read) = tokio::io::duplex(1 << 20);
+            let write = Keeping {
+                to,
+                kept: Vec::new(),
+                waits: false,
+            };
+            let mut put = RemotePut::new(Box::pin(write), WIDE);
+            let mut take = RemoteTake::new(Box::pin(read), MOST);
+            let mut writer = Writer::new();
+            writer.raw(&vec![7; len]);
+            put.send(writer, ONE).unwrap();
+            poll_fn(|cx| put.poll_flush(cx)).await.unwrap();
+            assert_eq!(
+                futures::poll!(std::pin::pin!(next(&mut take)))
+                    .map(|parcel| parcel.unwrap().head.len()),
+                Poll::Ready(len)
+            );
+        });
+    }
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub(super) async fn run_worker(shared: Rc<SlotsShared>, place: usize, arrival: A
         }
     }
     slot.shared.give_redo(slot.redo.drain(..));
+    if !slot.handed_over {
+        slot.shared.lost();
+    }
 }
 
 impl ChildSlot {
@@ -58,6 +61,7 @@ impl ChildSlot {
             shared,
             place,
             redo: VecDeque::new(),
+            handed_over: false,
         }
     }
 
@@ -93,17 +97,10 @@ impl ChildSlot {
         };
         let mut session = Session::new(self, child);
         let end = poll_fn(|cx| session.poll(cx)).await;
-        let Session {
-            mut child,
-            mut tasks,
-            ready,
-            ..
-        } = session;
-        for task in &mut tasks {
-            task.asked = None;
-            task.job.credit.stop_waiting();
-        }
+        let ready = session.ready;
+        let (mut child, mut tasks) = session.into_parts();
         self.shared.set_idle(self.place, false);
+        self.shared.set_working(self.place, false);
         drop(running);
         let place = self.place;
         let mut wait = Duration::ZERO;
@@ -117,6 +114,11 @@ impl ChildSlot {
                     .into_iter()
                     .for_each(|task| self.shared.give_back(task.number, task.job));
                 return;
+            }
+            // No item is to blame, and nothing has failed.
+            End::HandedOver => {
+                drop(child);
+                return self.sort_out(tasks, ready, None, "").await;
             }
             // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
@@ -239,7 +241,7 @@ impl ChildSlot {
                     task.turn_to(item, task.before);
                 }
                 Some(item) => {
-                    task.ends += 1;
+                    task.ends += usize::from(kind.is_some());
                     let Some(kind) = kind.filter(|_| task.ends >= most) else {
                         task.uncount();
                         task.turn_to(item, task.before);

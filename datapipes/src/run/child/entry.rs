@@ -33,9 +33,9 @@ pub(crate) fn init() {
     match std::env::var(VARIABLE) {
         Err(_) => hold_executable(),
         #[cfg(feature = "remote")]
-        Ok(address) if address.starts_with(remote::SCHEME) => {
+        Ok(url) if remote::is_address(&url) => {
             hold_executable();
-            std::process::exit(remote::run_agent(&address[remote::SCHEME.len()..]))
+            std::process::exit(remote::run_agent(&url))
         }
         Ok(parent) => {
             let code = match be_a_child(&parent) {

@@ -4,6 +4,7 @@
 //! graph, gets the same orders, and gives the same reports. Who listens is the trainer, so workers
 //! may come and go at any time; nothing but the trainer's jobs knows what is done and what is not.
 //!
+//! - [`link`], [`tls`]: connections, encrypted or not.
 //! - [`handshake`]: how both sides show that they run the same program and know the same secret.
 //! - [`door`]: the trainer's side, which lets workers in.
 //! - [`workers`]: those that are connected to a supervisor.
@@ -12,6 +13,9 @@
 mod agent;
 mod door;
 mod handshake;
+mod link;
+#[cfg(feature = "remote-tls")]
+mod tls;
 mod workers;
 
 use std::fmt;
@@ -19,7 +23,7 @@ use std::fmt;
 use super::ends::{PutEnd, TakeEnd};
 use crate::error::escape;
 
-pub(super) use agent::{Leave, SCHEME, run as run_agent};
+pub(super) use agent::{Leave, is_address, run as run_agent};
 use door::Door;
 pub(super) use workers::Workers;
 

@@ -17,7 +17,7 @@ use super::child_handle::Child;
 use super::job::{Job, Task};
 use super::log::tell;
 use super::plan::Alive;
-use super::protocol::{Done, Grants, JobFacts, Order, Report};
+use super::protocol::{Counted, Done, Grants, JobFacts, Order, Report};
 use super::slots::ChildSlot;
 use crate::batch_buffer::SlabPart;
 use crate::codec::{Parcel, damaged};
@@ -48,6 +48,9 @@ const SLOW: u32 = 8;
 const SLOW_AT_LEAST: Duration = Duration::from_secs(2);
 /// Silence that is assumed before the first answer of any worker.
 const FIRST_SILENCE: Duration = Duration::from_secs(5);
+/// Time without room for its output after which a worker is given up, if another part waits for it,
+/// or work that is due before its own.
+const STUCK: Duration = Duration::from_secs(1);
 /// Interval between two checks of a child's memory, without a limit and with one.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(10);
@@ -70,6 +73,8 @@ pub(super) enum End {
     Refused(Error),
     /// The child was ended on purpose.
     Dismissed,
+    /// The worker is needed elsewhere, and there is no room for its output.
+    HandedOver,
 }
 
 /// The life of one child.
@@ -80,11 +85,13 @@ pub(super) struct Session<'a> {
     pub ready: bool,
     /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
-    /// Output of the first task that waits for room.
-    held: Option<AnyChunk>,
+    /// Output of the first task that waits for room, and what is counted with it.
+    held: Option<(AnyChunk, Counted)>,
     exited: bool,
     /// True if the child gets no more tasks, and is ended after its last one.
     leaving: bool,
+    /// Time since when it has tasks, and can do none of them.
+    stuck: Option<Instant>,
     /// Time of the child's last answer or last new task.
     heard: Instant,
     /// Time when the child closed its queue, after which it should end.
@@ -111,6 +118,7 @@ impl<'a> Session<'a> {
             held: None,
             exited: false,
             leaving: false,
+            stuck: None,
             heard: Instant::now(),
             closed: None,
             looked: Instant::now(),
@@ -147,6 +155,9 @@ impl<'a> Session<'a> {
                     Poll::Ready(End::Died)
                 };
             }
+            if self.is_given_up() {
+                return Poll::Ready(End::HandedOver);
+            }
             if self.leaving && self.tasks.is_empty() {
                 return Poll::Ready(End::Dismissed);
             }
@@ -154,6 +165,7 @@ impl<'a> Session<'a> {
             let idle =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
             self.slot.shared.set_idle(place, idle);
+            self.set_working();
             match gave {
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -169,6 +181,52 @@ impl<'a> Session<'a> {
         }
     }
 
+    fn set_working(&mut self) {
+        let front = self.tasks.front();
+        let waits = self.held.is_some() || front.is_some_and(|task| task.asked.is_some());
+        let is_stuck = self.ready && front.is_some() && waits;
+        self.stuck = is_stuck.then(|| self.stuck.unwrap_or_else(Instant::now));
+        let working = front.is_some() && !waits;
+        self.slot.shared.set_working(self.slot.place, working);
+    }
+
+    /// Chooses this worker if one is to be handed over. Returns true if it has waited long enough for
+    /// room for its output, and is to leave, or to do what is due before.
+    fn is_given_up(&mut self) -> bool {
+        if !self.ready || self.child.machine().is_none() {
+            return false;
+        }
+        let ChildSlot {
+            shared,
+            place,
+            handed_over,
+            ..
+        } = &mut *self.slot;
+        if !self.leaving && shared.is_handed_over(*place) {
+            (self.leaving, *handed_over) = (true, true);
+        }
+        let Some(front) = self.tasks.front() else {
+            return false;
+        };
+        self.stuck.is_some_and(|since| since.elapsed() >= STUCK)
+            && (self.leaving || shared.waits_before(front.number))
+    }
+
+    /// Returns the child, and its tasks in the state in which another child can do them.
+    pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>) {
+        if let (Some((chunk, _)), Some(front)) = (self.held.take(), self.tasks.front_mut()) {
+            // It was seen, but is not delivered, and comes again.
+            if front.alone.is_some() {
+                front.seen -= chunk.len;
+            }
+        }
+        for task in &mut self.tasks {
+            task.asked = None;
+            task.job.credit.stop_waiting();
+        }
+        (self.child, self.tasks)
+    }
+
     fn garbage(&mut self, error: Error) -> Poll<End> {
         self.child.kill();
         Poll::Ready(End::Garbage(error))
@@ -177,20 +235,21 @@ impl<'a> Session<'a> {
     /// Reads the child's reports, as long as their output can be delivered.
     fn poll_reports(&mut self, cx: &mut Context<'_>) -> Result<Poll<End>> {
         loop {
-            if let Some(chunk) = self.held.take() {
+            if let Some((chunk, counted)) = self.held.take() {
                 let task = self
                     .tasks
                     .front_mut()
                     .ok_or_else(|| damaged("an output of nothing"))?;
                 match task.job.poll_room(chunk.bytes, cx) {
                     Poll::Pending => {
-                        self.held = Some(chunk);
+                        self.held = Some((chunk, counted));
                         // The wait is not the child's fault.
                         self.heard = Instant::now();
                         return Ok(Poll::Pending);
                     }
-                    Poll::Ready(false) => {}
+                    Poll::Ready(false) => task.count(counted),
                     Poll::Ready(true) => {
+                        task.count(counted);
                         task.delivered += chunk.len;
                         self.items += chunk.len as u64;
                         self.slot.shared.progress();
@@ -270,7 +329,6 @@ impl<'a> Session<'a> {
                 let mut chunk =
                     decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
                 from.end()?;
-                task.count(counted);
                 task.asked = None;
                 if task.alone.is_some() {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
@@ -282,7 +340,9 @@ impl<'a> Session<'a> {
                 // The encoded length is known here, whatever weight the steps report.
                 chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
-                    self.held = Some(chunk);
+                    self.held = Some((chunk, counted));
+                } else {
+                    task.count(counted);
                 }
             }
             Report::Done(done) => self.done(done)?,
@@ -438,7 +498,7 @@ impl<'a> Session<'a> {
         if !self.ready || self.leaving || alone || self.tasks.len() >= most {
             return Ok(false);
         }
-        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.has_redo();
+        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
         let task = match has_redo {
             true if !self.tasks.is_empty() => return Ok(false),
             true => self

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::job::{Job, Task};
 use super::plan::ChildrenPlan;
@@ -18,6 +18,8 @@ pub(super) struct ChildSlot {
     /// Tasks that ended a child, to be tried once more in a new child, item by item, before any
     /// other work.
     pub redo: VecDeque<Task>,
+    /// True if its worker is to be handed over to another part.
+    pub handed_over: bool,
 }
 
 impl ChildSlot {
@@ -31,12 +33,18 @@ pub(super) struct SlotsShared {
     pub plan: Arc<ChildrenPlan>,
     /// Jobs that no child has, by number.
     pending: RefCell<BTreeMap<u64, Job>>,
-    /// Tasks of workers that were lost, to be done item by item before any other work.
+    /// Tasks of workers that were lost, to be done item by item before any later work.
     redo: RefCell<BTreeMap<u64, Task>>,
     /// Longest recent time between two answers of a child with work.
     silence: Cell<Option<Duration>>,
     /// Number of workers of other machines.
     workers: Cell<usize>,
+    /// Number of them to be handed over that are not chosen yet.
+    surplus: Cell<usize>,
+    /// True from the first job of an epoch to its end.
+    epoch: Cell<bool>,
+    /// Time when something was last seen to be done.
+    done: Cell<Instant>,
     next: Cell<u64>,
     /// Number below which jobs are cancelled.
     released: Cell<u64>,
@@ -47,28 +55,38 @@ pub(super) struct SlotsShared {
     wakers: RefCell<Vec<Option<Waker>>>,
     /// True for each place whose child is ready and has nothing to do.
     idle: RefCell<Vec<bool>>,
+    /// True for each place whose child has something to do, and room for it.
+    working: RefCell<Vec<bool>>,
 }
 
 impl SlotsShared {
     pub(super) fn new(plan: Arc<ChildrenPlan>) -> Self {
         let wakers = RefCell::new(vec![None; plan.processes.count]);
         let idle = RefCell::new(vec![false; plan.processes.count]);
+        let working = RefCell::new(vec![false; plan.processes.count]);
         SlotsShared {
             plan,
             pending: RefCell::default(),
             redo: RefCell::default(),
             silence: Cell::new(None),
             workers: Cell::new(0),
+            surplus: Cell::new(0),
+            epoch: Cell::new(false),
+            done: Cell::new(Instant::now()),
             next: Cell::new(0),
             released: Cell::new(0),
             deaths: Cell::new(0),
             broken: RefCell::default(),
             wakers,
             idle,
+            working,
         }
     }
 
     pub(super) fn add(&self, job: Job) {
+        if !self.epoch.replace(true) {
+            self.done.set(Instant::now());
+        }
         if let Some(error) = self.why_broken() {
             return job.fail(error, &self.plan.edge);
         }
@@ -79,6 +97,7 @@ impl SlotsShared {
 
     pub(super) fn release(&self) {
         self.released.set(self.next.get());
+        self.epoch.set(false);
         self.pending.borrow_mut().clear();
         self.redo.borrow_mut().clear();
         self.deaths.set(0);
@@ -86,7 +105,7 @@ impl SlotsShared {
         self.wake();
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         let wakers: Vec<Waker> = self
             .wakers
             .borrow_mut()
@@ -117,6 +136,63 @@ impl SlotsShared {
         self.idle.borrow().contains(&true)
     }
 
+    /// Sets if the child at a place has something to do, and room for it.
+    pub(super) fn set_working(&self, place: usize, working: bool) {
+        let was = std::mem::replace(&mut self.working.borrow_mut()[place], working);
+        if was {
+            self.done.set(Instant::now());
+        }
+    }
+
+    /// Returns true if an epoch gives work.
+    #[cfg(feature = "remote")]
+    pub(super) fn has_epoch(&self) -> bool {
+        self.epoch.get()
+    }
+
+    /// Returns true if nothing could be done for this time.
+    #[cfg(feature = "remote")]
+    pub(super) fn is_quiet_for(&self, time: Duration) -> bool {
+        !self.working.borrow().contains(&true) && self.done.get().elapsed() >= time
+    }
+
+    /// Asks for one of the workers to be handed over to another part.
+    #[cfg(feature = "remote")]
+    pub(super) fn hand_over(&self) {
+        self.surplus.set(self.surplus.get() + 1);
+        self.wake();
+    }
+
+    /// Returns true if the worker at a place is the one to be handed over: one with nothing to do,
+    /// or else with nothing that it can do, if there is one.
+    pub(super) fn is_handed_over(&self, place: usize) -> bool {
+        let surplus = self.surplus.get();
+        if surplus == 0 {
+            return false;
+        }
+        let here = self.plan.processes.here();
+        let (idle, working) = (self.idle.borrow(), self.working.borrow());
+        let busy = working[here..].iter().filter(|working| **working).count();
+        let others_wait = working[place] && busy < self.workers.get();
+        if !idle[place] && (others_wait || idle[here..].contains(&true)) {
+            return false;
+        }
+        self.surplus.set(surplus - 1);
+        true
+    }
+
+    /// Records that a worker left without having been asked to.
+    #[cfg(feature = "remote")]
+    pub(super) fn lost(&self) {
+        self.surplus.set(self.surplus.get().saturating_sub(1));
+    }
+
+    /// Returns true if an epoch gives work, and no worker can do any now.
+    #[cfg(feature = "remote")]
+    pub(super) fn is_stuck(&self) -> bool {
+        self.has_epoch() && self.workers() > 0 && !self.working.borrow().contains(&true)
+    }
+
     /// Returns the number of children that ended in a row, without an item getting through.
     pub(super) fn deaths(&self) -> usize {
         self.deaths.get()
@@ -128,6 +204,15 @@ impl SlotsShared {
 
     pub(super) fn has_redo(&self) -> bool {
         !self.redo.borrow().is_empty()
+    }
+
+    /// Returns true if the first task to be done item by item comes before all other work. Work that
+    /// is due earlier is done first: the task may wait for room, and so for a consumer that waits
+    /// for that work.
+    pub(super) fn is_redo_first(&self) -> bool {
+        let (redo, pending) = (self.redo.borrow(), self.pending.borrow());
+        let first = redo.keys().next();
+        first.is_some_and(|first| pending.keys().next().is_none_or(|job| first < job))
     }
 
     /// Returns the first task to be done item by item.
@@ -190,6 +275,12 @@ impl SlotsShared {
         Some(entry.remove_entry())
     }
 
+    /// Returns true if something waits for a child that is asked for before the job with a number.
+    pub(super) fn waits_before(&self, number: u64) -> bool {
+        let first = |first: Option<&u64>| first.is_some_and(|first| *first < number);
+        first(self.pending.borrow().keys().next()) || first(self.redo.borrow().keys().next())
+    }
+
     /// Returns a job that a child had not begun.
     pub(super) fn give_back(&self, number: u64, job: Job) {
         if self.why_broken().is_some() {
@@ -211,6 +302,7 @@ impl SlotsShared {
 
     /// Records that an item got through, or that it is known not to.
     pub(super) fn progress(&self) {
+        self.done.set(Instant::now());
         self.deaths.set(0);
     }
 

@@ -6,7 +6,7 @@
 //! one process, and a trainer that starts again, or an epoch that begins later, finds its workers.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,18 +16,15 @@ use std::time::{Duration, Instant};
 use futures::task::AtomicWaker;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
-use tokio::net::TcpStream;
 
-use super::handshake::{Ends, enter};
+use super::link::Trainer;
 use crate::processes::TOKEN;
 use crate::run::child::child_main::{self, ChildEnds};
 use crate::run::child::ends::{PutEnd, TakeEnd};
 use crate::run::child::{entry, isolate};
 use crate::sync::lock;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind};
 
-/// Start of an address in the variable `DATAPIPES_WORKER`.
-pub(in crate::run::child) const SCHEME: &str = "tcp://";
 /// Variable with the number of processes; the number of CPUs if it is not set.
 const PROCESSES: &str = "DATAPIPES_WORKER_PROCESSES";
 /// Variable with the seconds without a trainer after which the program ends; never if it is not
@@ -36,9 +33,6 @@ const IDLE: &str = "DATAPIPES_WORKER_IDLE";
 /// Variable that is set for the processes of an agent, to the number of their parent.
 const AGENT: &str = "DATAPIPES_WORKER_AGENT";
 
-/// Greatest time for a connection to be made. After that the trainer may take any time: before its
-/// first epoch it lets nobody in, and a machine that is gone is noticed by the system.
-const CONNECT: Duration = Duration::from_secs(10);
 /// Pauses before a process is started again: after work, and the greatest after failures.
 const AGAIN: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
@@ -70,23 +64,30 @@ impl Leave {
     }
 }
 
-/// Runs an agent, or one of its processes, for the trainer at `address`, and returns its exit code.
-pub(in crate::run::child) fn run(address: &str) -> i32 {
+/// Returns true if the variable `DATAPIPES_WORKER` has the address of a trainer.
+pub(in crate::run::child) fn is_address(url: &str) -> bool {
+    Trainer::is_address(url)
+}
+
+/// Runs an agent, or one of its processes, for the trainer at an address, and returns its exit
+/// code.
+pub(in crate::run::child) fn run(url: &str) -> i32 {
     let outcome = match std::env::var(AGENT) {
-        Ok(parent) => return work(address, &parent),
-        Err(_) => Agent::new(address).and_then(|agent| agent.run()),
+        Ok(parent) => return work(url, &parent),
+        Err(_) => Agent::new(url).and_then(|agent| agent.run()),
     };
     match outcome {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("datapipes: cannot work for {address}: {error}");
+            eprintln!("datapipes: cannot work for {url}: {error}");
             1
         }
     }
 }
 
 struct Agent {
-    address: String,
+    /// Address of the trainer.
+    url: String,
     processes: usize,
     idle: Option<Duration>,
     state: Mutex<State>,
@@ -104,7 +105,9 @@ struct State {
 }
 
 impl Agent {
-    fn new(address: &str) -> io::Result<Agent> {
+    fn new(url: &str) -> io::Result<Agent> {
+        // What its processes would find out, each by itself.
+        Trainer::new(url).map_err(io::Error::other)?;
         let number = |name: &str| match std::env::var(name) {
             Err(_) => Ok(None),
             Ok(text) => text.parse::<usize>().map(Some).map_err(|_| {
@@ -116,7 +119,7 @@ impl Agent {
         };
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Agent {
-            address: address.to_owned(),
+            url: url.to_owned(),
             processes: number(PROCESSES)?.unwrap_or_else(cpus).max(1),
             idle: number(IDLE)?.map(|seconds| Duration::from_secs(seconds as u64)),
             state: Mutex::new(State {
@@ -154,8 +157,8 @@ impl Agent {
             })?;
         }
         eprintln!(
-            "datapipes: {} worker processes for {}{}",
-            agent.processes, SCHEME, agent.address
+            "datapipes: {} worker processes for {}",
+            agent.processes, agent.url
         );
         // A process ends with the thread that started it, so these threads last as long as this
         // process.
@@ -186,7 +189,7 @@ impl Agent {
                 }
                 let mut command: Command = entry::again()?;
                 let process = command
-                    .env(entry::VARIABLE, format!("{SCHEME}{}", self.address))
+                    .env(entry::VARIABLE, &self.url)
                     .env(AGENT, std::process::id().to_string())
                     .stdin(Stdio::null())
                     .spawn()?;
@@ -232,7 +235,7 @@ fn wait(process: &mut std::process::Child, agent: &Agent) -> io::Result<std::pro
 }
 
 /// Works for the trainer until it has no more work.
-fn work(address: &str, parent: &str) -> i32 {
+fn work(url: &str, parent: &str) -> i32 {
     let token = std::env::var(TOKEN).unwrap_or_default();
     for variable in [entry::VARIABLE, AGENT, TOKEN] {
         // SAFETY: this is the first line of `main`, and nothing has started a thread. The part's
@@ -266,7 +269,7 @@ fn work(address: &str, parent: &str) -> i32 {
     };
     let mut entered = false;
     let outcome = child_main::serve(async || {
-        let (ends, lifeline) = connect(address, &token).await?;
+        let (ends, lifeline) = Trainer::new(url)?.connect(&token).await?;
         entered = true;
         leave.at_work.store(true, Ordering::Relaxed);
         watch(lifeline.map_err(Error::io)?).map_err(Error::io)?;
@@ -287,17 +290,6 @@ fn work(address: &str, parent: &str) -> i32 {
         }
         Err(_) => ALONE,
     }
-}
-
-/// Connects to the trainer. The second value is the socket once more, for [`watch`].
-async fn connect(address: &str, token: &str) -> Result<(Ends, io::Result<OwnedFd>)> {
-    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
-    let late = |_| Error::new(ErrorKind::Io, format!("no answer for {CONNECT:?}"));
-    let stream = stream.map_err(late)?.map_err(Error::io)?;
-    let lifeline = stream.as_fd().try_clone_to_owned();
-    let mut ends = Ends::new(stream).map_err(Error::io)?;
-    enter(&mut ends, token).await?;
-    Ok((ends, lifeline))
 }
 
 /// Ends this process some time after the trainer has ended the connection, whatever it is doing: a

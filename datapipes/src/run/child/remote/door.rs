@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,10 +11,11 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::net::TcpListener;
 
-use super::handshake::{Ends, let_in};
+use super::handshake::let_in;
+use super::link::accept;
 use super::{Arrival, RemoteWorker};
 use crate::error::escape;
-use crate::processes::{Claim, Remote};
+use crate::processes::{Remote, Share};
 use crate::run::child::ends::{PutEnd, TakeEnd};
 use crate::{Error, ErrorKind, Result};
 
@@ -34,36 +34,27 @@ pub(super) struct Door {
     remote: Remote,
     unknown: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
-    /// The last connection that was not let in, and why.
-    refused: Option<String>,
-    _claim: Claim,
+    pub share: Share,
 }
 
 impl Door {
     /// Starts to let workers in. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if another part, loader or epoch does so.
+    /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
     pub(super) fn open(remote: &Remote) -> Result<Door> {
-        let claim = remote.claim().ok_or_else(|| {
-            let message = format!(
-                "another part, loader or running epoch has the workers at {}: each needs a `Remote` of its own",
-                remote.address()
-            );
-            Error::new(ErrorKind::Config, message)
-        })?;
-        let listener = claim.listener().and_then(TcpListener::from_std);
+        let (share, listener) = remote.join()?;
         Ok(Door {
-            listener: listener.map_err(Error::io)?,
+            listener: TcpListener::from_std(listener).map_err(Error::io)?,
             remote: remote.clone(),
             unknown: FuturesUnordered::new(),
             pause: None,
-            refused: None,
-            _claim: claim,
+            share,
         })
     }
 
-    /// Ready with the next worker that is let in.
+    /// Ready with the next worker that is let in. While this part is not the first in line, no
+    /// connections are accepted.
     pub(super) fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         loop {
             if let Poll::Ready(Some((address, greeted))) = self.unknown.poll_next_unpin(cx) {
@@ -79,15 +70,14 @@ impl Door {
                 }
                 self.pause = None;
             }
-            if self.unknown.len() >= UNKNOWN {
+            if self.unknown.len() >= UNKNOWN || !self.share.is_first() {
                 return Poll::Pending;
             }
             match self.listener.poll_accept(cx) {
                 Poll::Ready(Ok((stream, address))) => {
-                    let token = self.remote.token.clone();
+                    let remote = self.remote.clone();
                     self.unknown.push(Box::pin(async move {
-                        let greeted = greet(stream, token.as_deref().unwrap_or_default());
-                        let greeted = tokio::time::timeout(SHAKE, greeted).await;
+                        let greeted = tokio::time::timeout(SHAKE, greet(stream, &remote)).await;
                         let late =
                             || Error::new(ErrorKind::Io, format!("it said nothing for {SHAKE:?}"));
                         (address, greeted.unwrap_or_else(|_| Err(late())))
@@ -114,7 +104,7 @@ impl Door {
             return;
         }
         crate::error::quietly(|| tracing::warn!(%address, "a worker was not let in: {why}"));
-        self.refused = Some(format!("{address}: {why}"));
+        self.share.set_refused(format!("{address}: {why}"));
     }
 }
 
@@ -125,19 +115,28 @@ impl fmt::Display for Door {
         write!(
             f,
             "no worker is connected to {address}, and none came for {wait:?}; on each worker machine start this program \
-             with DATAPIPES_WORKER=tcp://HOST:{}",
+             with DATAPIPES_WORKER={}HOST:{}",
+            self.remote.scheme(),
             address.port()
         )?;
-        match &self.refused {
+        match self.share.elsewhere() {
+            0 => {}
+            1 => f.write_str("; 1 worker there works for another part, loader or epoch")?,
+            count => write!(
+                f,
+                "; {count} workers there work for other parts, loaders or epochs"
+            )?,
+        }
+        match self.share.refused() {
             Some(refused) => write!(f, "; the last one was not let in, {refused}"),
             None => Ok(()),
         }
     }
 }
 
-async fn greet(stream: tokio::net::TcpStream, token: &str) -> Result<Arrival> {
-    let mut ends = Ends::new(stream).map_err(|error: io::Error| Error::io(error))?;
-    let greeting = let_in(&mut ends, token).await?;
+async fn greet(stream: tokio::net::TcpStream, remote: &Remote) -> Result<Arrival> {
+    let mut ends = accept(stream, remote).await?;
+    let greeting = let_in(&mut ends, remote.rules.token.as_deref().unwrap_or_default()).await?;
     Ok(Arrival {
         worker: RemoteWorker {
             machine: greeting.machine,

@@ -5,8 +5,9 @@
 //! 3. The worker checks the proof, and sends its own.
 //! 4. The trainer refuses, or lets it in.
 //!
-//! A proof is a hash of the secret, the two random numbers, the executable, and the side, so that
-//! none can be used again, or sent back. A worker runs functions that the trainer names by their
+//! A proof is a hash of the secret, the two random numbers, the executable, the side, and over TLS a
+//! value that only the two ends of this connection have, so that none can be used again, sent back,
+//! or passed on by a machine in between. A worker runs functions that the trainer names by their
 //! place in the executable: it therefore does nothing before it knows that the other side has the
 //! secret, and the same executable.
 
@@ -15,11 +16,10 @@ use std::io;
 use std::sync::OnceLock;
 
 use blake3::Hash;
-use tokio::net::TcpStream;
 
 use crate::codec::damaged;
 use crate::error::escape;
-use crate::queue::{Limits, RemotePut, RemoteTake, Weight};
+use crate::queue::{Limits, ReadHalf, RemotePut, RemoteTake, Weight, WriteHalf};
 use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 /// Version of the messages between trainer and worker.
@@ -48,23 +48,21 @@ pub(super) struct Greeting {
 pub(super) struct Ends {
     pub put: RemotePut,
     pub take: RemoteTake,
+    /// Value that only the two ends of the connection have; zeros if it is not encrypted.
+    binding: Binding,
 }
+
+/// Value that binds a proof to a connection.
+pub(super) type Binding = [u8; 32];
 
 impl Ends {
     /// Makes the ends of a connection.
-    pub(super) fn new(stream: TcpStream) -> io::Result<Ends> {
-        stream.set_nodelay(true)?;
-        use rustix::net::sockopt;
-        // A machine that is gone without a word is noticed after some seconds.
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, std::time::Duration::from_secs(5))?;
-        sockopt::set_tcp_keepintvl(&stream, std::time::Duration::from_secs(2))?;
-        sockopt::set_tcp_keepcnt(&stream, 3)?;
-        let (read, write) = stream.into_split();
-        Ok(Ends {
-            put: RemotePut::new(Box::pin(write), LIMITS),
-            take: RemoteTake::new(Box::pin(read), MOST_UNKNOWN),
-        })
+    pub(super) fn new(read: ReadHalf, write: WriteHalf, binding: Binding) -> Ends {
+        Ends {
+            put: RemotePut::new(write, LIMITS),
+            take: RemoteTake::new(read, MOST_UNKNOWN),
+            binding,
+        }
     }
 
     async fn send(&mut self, message: &impl Wire) -> Result<()> {
@@ -88,14 +86,10 @@ impl Ends {
     }
 }
 
-/// Receives a worker's greeting, and lets it in or tells it why not.
-///
-/// # Errors
-/// The reason for which it was not let in.
-pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
+/// Receives a worker's greeting; an error in it is a reason to refuse the worker.
+async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
     let ours = executable()?;
-    let greeting = ends
-        .receive(|from| {
+    ends.receive(|from| {
             if String::decode(from)? != MAGIC {
                 return Err(damaged("no greeting of a worker"));
             }
@@ -123,13 +117,22 @@ pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
                 ))
             })
         })
-        .await?;
+        .await
+}
+
+/// Receives a worker's greeting, and lets it in or tells it why not.
+///
+/// # Errors
+/// The reason for which it was not let in.
+pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
+    let greeting = greeting(ends).await?;
     let greeting = match greeting {
         Ok(greeting) => greeting,
         Err(why) => return refuse(ends, why).await,
     };
     let nonce = nonce()?;
-    let proof = |side| prove(side, token, &greeting.nonce, &nonce, ours);
+    let (ours, binding) = (executable()?, ends.binding);
+    let proof = |side| prove(side, token, &greeting.nonce, &nonce, ours, &binding);
     ends.send(&(true, nonce, *proof("trainer").as_bytes()))
         .await?;
     let theirs = Hash::from_bytes(ends.receive(Wire::decode).await?);
@@ -142,7 +145,20 @@ pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
     Ok(greeting)
 }
 
-async fn refuse<T>(ends: &mut Ends, why: String) -> Result<T> {
+/// Receives a worker's greeting, and refuses it for a reason that has nothing to do with it.
+///
+/// # Errors
+/// The reason, or why there was no greeting.
+pub(super) async fn turn_away<T>(ends: &mut Ends, why: &str) -> Result<T> {
+    let _ = greeting(ends).await?;
+    refuse(ends, why.to_owned()).await
+}
+
+/// Tells a worker why it is not let in.
+///
+/// # Errors
+/// Always: the reason.
+pub(super) async fn refuse<T>(ends: &mut Ends, why: String) -> Result<T> {
     ends.send(&(false, why.clone())).await?;
     Err(Error::new(ErrorKind::Denied, why))
 }
@@ -172,7 +188,8 @@ pub(super) async fn enter(ends: &mut Ends, token: &str) -> Result<()> {
             Ok((Wire::decode(from)?, Wire::decode(from)?))
         })
         .await?;
-    let expected = |side| prove(side, token, &greeting.nonce, &nonce, ours);
+    let binding = ends.binding;
+    let expected = |side| prove(side, token, &greeting.nonce, &nonce, ours, &binding);
     let is_known = Hash::from_bytes(proof) == expected("trainer");
     // Sent in either case, so that the trainer's log has the reason, too.
     ends.send(expected("worker").as_bytes()).await?;
@@ -200,7 +217,14 @@ fn verdict(from: &mut Reader<'_>) -> Result<()> {
     ))
 }
 
-fn prove(side: &str, token: &str, worker: &[u8; 32], trainer: &[u8; 32], executable: Hash) -> Hash {
+fn prove(
+    side: &str,
+    token: &str,
+    worker: &[u8; 32],
+    trainer: &[u8; 32],
+    executable: Hash,
+    binding: &Binding,
+) -> Hash {
     let key = blake3::derive_key(
         "datapipes 2026-11 token of remote workers",
         token.as_bytes(),
@@ -209,6 +233,7 @@ fn prove(side: &str, token: &str, worker: &[u8; 32], trainer: &[u8; 32], executa
     hasher.update(worker);
     hasher.update(trainer);
     hasher.update(executable.as_bytes());
+    hasher.update(binding);
     hasher.update(side.as_bytes());
     hasher.finalize()
 }

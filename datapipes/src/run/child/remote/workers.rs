@@ -12,12 +12,16 @@ use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Door;
+use crate::processes::{Need, Standing};
 use crate::run::child::child_slot::run_worker;
 use crate::run::child::slots::SlotsShared;
 use crate::{Error, ErrorKind};
 
-/// Interval between two looks if work waits while nobody is connected.
+/// Interval between two looks if work waits while nobody is connected, or workers are shared.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Time without anything done after which an epoch needs no more than one worker.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// The workers that are connected to a supervisor.
 pub(in crate::run::child) struct Workers {
@@ -30,6 +34,8 @@ pub(in crate::run::child) struct Workers {
     /// Time when work began to wait for a worker.
     waits: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+    /// Timer for the next look, while others share the workers.
+    look: Pin<Box<Sleep>>,
 }
 
 impl Workers {
@@ -44,6 +50,7 @@ impl Workers {
             places: (processes.here()..processes.count).collect(),
             waits: None,
             timer: Box::pin(sleep_until(Instant::now())),
+            look: Box::pin(sleep_until(Instant::now())),
         })
     }
 
@@ -64,6 +71,7 @@ impl Workers {
                 self.shared.set_workers(-1);
                 continue;
             }
+            self.share(cx);
             // If all places are taken, further workers wait in the system's queue.
             let (Some(door), Some(&place)) = (&mut self.door, self.places.first()) else {
                 break;
@@ -80,6 +88,34 @@ impl Workers {
             }));
         }
         self.poll_patience(cx);
+    }
+
+    /// Tells others what this part has and needs, and hands workers over to them.
+    fn share(&mut self, cx: &mut Context<'_>) {
+        let Some(door) = &self.door else { return };
+        let need = match self.shared.workers() {
+            _ if !self.shared.has_epoch() => Need::Nothing,
+            0 if !self.shared.has_work() => Need::Nothing,
+            workers if workers > 0 && self.shared.is_quiet_for(QUIET) => Need::One,
+            _ => Need::Share,
+        };
+        let standing = Standing {
+            workers: self.shared.workers(),
+            most: self.shared.workers() + self.places.len(),
+            need,
+        };
+        let is_shared = door.share.set(standing, cx.waker());
+        if !is_shared && !self.shared.is_stuck() {
+            return;
+        }
+        while door.share.take_surplus() {
+            self.shared.hand_over();
+        }
+        while self.look.as_mut().poll(cx).is_ready() {
+            self.look.as_mut().reset(Instant::now() + LOOK);
+            // Workers that are to be handed over look at the time, too.
+            self.shared.wake();
+        }
     }
 
     fn poll_patience(&mut self, cx: &mut Context<'_>) {

@@ -1,0 +1,401 @@
+//! The parts of running epochs that share the workers of one listener: who lets the next worker in,
+//! and who hands one over.
+//!
+//! A worker works for one part of one epoch at a time. It is handed over by the end of its
+//! connection: its machine starts the process again, which connects anew, and whoever is first in
+//! line lets it in. So nothing moves between threads, and a part of another loader begins in a
+//! process that has seen no other.
+//!
+//! - With equal needs the numbers of workers differ by one at most.
+//! - A part whose epoch has ended, and that waits for the next one, hands over all.
+//! - A part for which nothing could be done for some time, mostly because the consumer takes nothing,
+//!   keeps one, which notices when the consumer goes on.
+//! - Where there are fewer workers than parts, they take turns.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::Rules;
+
+/// Time that a part keeps its only worker while another part has none.
+const TURN: Duration = Duration::from_secs(1);
+/// The same for a part that has nothing to do for it.
+const QUIET_TURN: Duration = Duration::from_millis(100);
+/// Time in which a worker that was handed over should be there again.
+const ON_THE_WAY: Duration = Duration::from_secs(5);
+
+/// Need of a part for workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// It has no epoch.
+    Nothing,
+    /// It has workers, and nothing could be done for some time.
+    One,
+    /// It has work.
+    Share,
+}
+
+/// Workers of a part, and its need.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Standing {
+    /// Number of connected workers.
+    pub workers: usize,
+    /// Greatest number of workers.
+    pub most: usize,
+    pub need: Need,
+}
+
+/// The parts that share a listener.
+#[derive(Default)]
+pub(super) struct Sharing {
+    next: u64,
+    parts: BTreeMap<u64, Part>,
+    moves: Vec<Move>,
+    /// The last connection that was not let in, and why.
+    pub(super) refused: Option<String>,
+}
+
+struct Part {
+    rules: Rules,
+    standing: Standing,
+    /// Time since when it has this number of workers, none or some.
+    since: Instant,
+    waker: Option<Waker>,
+}
+
+/// A worker that goes from one part to another.
+struct Move {
+    from: u64,
+    to: u64,
+    /// Time when it had left the first.
+    left: Option<Instant>,
+}
+
+impl Sharing {
+    pub(super) fn join(&mut self, rules: Rules, most: usize, now: Instant) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let standing = Standing {
+            workers: 0,
+            most,
+            need: Need::Share,
+        };
+        let part = Part {
+            rules,
+            standing,
+            since: now,
+            waker: None,
+        };
+        self.parts.insert(id, part);
+        self.wake_others(id);
+        id
+    }
+
+    /// Returns true if a part lets workers in by other rules.
+    pub(super) fn has_other_rules(&self, rules: &Rules) -> bool {
+        self.parts.values().any(|part| part.rules != *rules)
+    }
+
+    pub(super) fn leave(&mut self, id: u64) {
+        self.parts.remove(&id);
+        self.moves.retain(|moving| moving.to != id);
+        for moving in &mut self.moves {
+            if moving.from == id {
+                moving.left.get_or_insert_with(Instant::now);
+            }
+        }
+        self.wake_others(id);
+    }
+
+    /// Sets the standing of a part, which is woken when that of another changes. Returns true if
+    /// there are others.
+    pub(super) fn set(&mut self, id: u64, standing: Standing, waker: &Waker, now: Instant) -> bool {
+        let Some(part) = self.parts.get_mut(&id) else {
+            return false;
+        };
+        match &mut part.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        let before = std::mem::replace(&mut part.standing, standing);
+        if (before.workers == 0) != (standing.workers == 0) {
+            part.since = now;
+        }
+        for _ in standing.workers..before.workers {
+            let mut leaving = self.moves.iter_mut();
+            if let Some(moving) = leaving.find(|moving| moving.from == id && moving.left.is_none())
+            {
+                moving.left = Some(now);
+            }
+        }
+        for _ in before.workers..standing.workers {
+            if let Some(at) = self.moves.iter().position(|moving| moving.to == id) {
+                self.moves.remove(at);
+            }
+        }
+        if before != standing {
+            self.wake_others(id);
+        }
+        self.parts.len() > 1
+    }
+
+    fn wake_others(&mut self, id: u64) {
+        for (&other, part) in &mut self.parts {
+            if other != id
+                && let Some(waker) = part.waker.take()
+            {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Returns true if the part is the first in line for a worker that connects.
+    pub(super) fn is_first(&self, id: u64) -> bool {
+        let first = self
+            .parts
+            .iter()
+            .filter(|(_, part)| part.standing.workers < part.standing.most)
+            .min_by_key(|&(&id, part)| {
+                let Standing { need, workers, .. } = part.standing;
+                (Reverse(need), workers, part.since, id)
+            });
+        first.is_some_and(|(&first, _)| first == id)
+    }
+
+    /// Returns true if the part is to hand over a worker now, and then expects that it does.
+    pub(super) fn take_surplus(&mut self, id: u64, now: Instant) -> bool {
+        self.moves
+            .retain(|moving| moving.left.is_none_or(|left| now - left < ON_THE_WAY));
+        let receiver = self
+            .parts
+            .iter()
+            .filter(|&(&other, part)| {
+                other != id
+                    && part.standing.need == Need::Share
+                    && self.expected(other) < part.standing.most
+            })
+            .min_by_key(|&(&other, part)| (self.expected(other), part.since, other));
+        let Some((&to, _)) = receiver else {
+            return false;
+        };
+        let has = self.expected(to);
+        let Some(part) = self.parts.get(&id) else {
+            return false;
+        };
+        let need = part.standing.need;
+        let others = |gives: &dyn Fn(u64, Need) -> bool| {
+            let mut others = self.parts.iter();
+            others.any(|(&other, part)| {
+                other != id && other != to && gives(other, part.standing.need)
+            })
+        };
+        // Those who need theirs least hand them over first.
+        let gives = match self.can_give(id, need, has) {
+            true => !others(&|other, its| its < need && self.can_give(other, its, has)),
+            false => {
+                let turn = match need {
+                    Need::Share => TURN,
+                    Need::One | Need::Nothing => QUIET_TURN,
+                };
+                self.kept(id) == 1
+                    && has == 0
+                    && now - part.since >= turn
+                    && !others(&|other, its| self.can_give(other, its, has))
+            }
+        };
+        if gives {
+            self.moves.push(Move {
+                from: id,
+                to,
+                left: None,
+            });
+        }
+        gives
+    }
+
+    /// Returns true if a part can hand over a worker to one that has so many.
+    fn can_give(&self, id: u64, need: Need, has: usize) -> bool {
+        self.kept(id)
+            > match need {
+                Need::Nothing => 0,
+                Need::One => 1,
+                Need::Share => has + 1,
+            }
+    }
+
+    /// Returns the number of workers that a part has, and does not hand over.
+    fn kept(&self, id: u64) -> usize {
+        let leaving = self
+            .moves
+            .iter()
+            .filter(|moving| moving.from == id && moving.left.is_none());
+        self.workers(id).saturating_sub(leaving.count())
+    }
+
+    /// Returns the number of workers that a part keeps, and of those that are on their way to it.
+    fn expected(&self, id: u64) -> usize {
+        self.kept(id) + self.moves.iter().filter(|moving| moving.to == id).count()
+    }
+
+    fn workers(&self, id: u64) -> usize {
+        self.parts.get(&id).map_or(0, |part| part.standing.workers)
+    }
+
+    /// Returns the number of workers of the other parts.
+    pub(super) fn elsewhere(&self, id: u64) -> usize {
+        let others = self.parts.iter().filter(|&(&other, _)| other != id);
+        others.map(|(_, part)| part.standing.workers).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts that share workers in virtual time. A worker that is handed over is there again at
+    /// once.
+    struct Play {
+        sharing: Sharing,
+        now: Instant,
+        parts: BTreeMap<u64, Standing>,
+        handed_over: usize,
+    }
+
+    impl Play {
+        fn new(workers: usize) -> Play {
+            let mut play = Play {
+                sharing: Sharing::default(),
+                now: Instant::now(),
+                parts: BTreeMap::new(),
+                handed_over: 0,
+            };
+            play.join();
+            (0..workers).for_each(|_| play.arrive());
+            play
+        }
+
+        fn join(&mut self) -> u64 {
+            let id = self.sharing.join(Rules::default(), 8, self.now);
+            let standing = self.sharing.parts[&id].standing;
+            self.parts.insert(id, standing);
+            id
+        }
+
+        fn need(&mut self, id: u64, need: Need) {
+            self.parts.get_mut(&id).unwrap().need = need;
+            self.tell(id);
+        }
+
+        fn tell(&mut self, id: u64) {
+            let waker = Waker::noop();
+            self.sharing.set(id, self.parts[&id], waker, self.now);
+        }
+
+        fn arrive(&mut self) {
+            let first: Vec<u64> = self
+                .parts
+                .keys()
+                .copied()
+                .filter(|&id| self.sharing.is_first(id))
+                .collect();
+            assert_eq!(first.len(), 1, "one lets it in");
+            self.parts.get_mut(&first[0]).unwrap().workers += 1;
+            self.tell(first[0]);
+        }
+
+        /// Lets time pass, and returns the numbers of workers.
+        fn after(&mut self, millis: u64) -> Vec<usize> {
+            for _ in 0..millis.div_ceil(50) {
+                self.now += Duration::from_millis(50);
+                for id in self.parts.keys().copied().collect::<Vec<_>>() {
+                    while self.sharing.take_surplus(id, self.now) {
+                        self.handed_over += 1;
+                        self.parts.get_mut(&id).unwrap().workers -= 1;
+                        self.tell(id);
+                        self.arrive();
+                    }
+                }
+            }
+            self.parts.values().map(|part| part.workers).collect()
+        }
+    }
+
+    #[test]
+    fn shares_are_equal_and_stay() {
+        let mut play = Play::new(5);
+        play.join();
+        assert_eq!(play.after(50), [3, 2]);
+        play.join();
+        assert_eq!(play.after(50), [2, 2, 1]);
+        let before = play.handed_over;
+        assert_eq!(play.after(10_000), [2, 2, 1]);
+        assert_eq!(play.handed_over, before);
+    }
+
+    #[test]
+    fn those_without_an_epoch_hand_over_all_and_get_theirs_back() {
+        let mut play = Play::new(4);
+        let second = play.join();
+        play.need(0, Need::Nothing);
+        assert_eq!(play.after(50), [0, 4]);
+        play.need(second, Need::Nothing);
+        // Nobody needs them: they stay where they are.
+        assert_eq!(play.after(5000), [0, 4]);
+        play.need(0, Need::Share);
+        assert_eq!(play.after(50), [4, 0]);
+    }
+
+    #[test]
+    fn a_consumer_that_waits_leaves_one_worker_there() {
+        let mut play = Play::new(4);
+        play.join();
+        play.after(50);
+        play.need(0, Need::One);
+        assert_eq!(play.after(50), [1, 3]);
+        assert_eq!(play.after(5000), [1, 3]);
+        play.need(0, Need::Share);
+        assert_eq!(play.after(50), [2, 2]);
+    }
+
+    #[test]
+    fn one_worker_takes_turns() {
+        let mut play = Play::new(1);
+        play.join();
+        play.join();
+        let mut had = [0; 3];
+        for _ in 0..300 {
+            let workers = play.after(50);
+            assert_eq!(workers.iter().sum::<usize>(), 1);
+            (0..3).for_each(|id| had[id] += workers[id]);
+        }
+        assert!(had.iter().all(|&had| (80..=120).contains(&had)), "{had:?}");
+    }
+
+    #[test]
+    fn a_worker_on_its_way_is_not_asked_for_twice() {
+        let mut sharing = Sharing::default();
+        let mut now = Instant::now();
+        let waker = Waker::noop();
+        let first = sharing.join(Rules::default(), 8, now);
+        let set = |sharing: &mut Sharing, workers, now| {
+            let standing = Standing {
+                workers,
+                most: 8,
+                need: Need::Share,
+            };
+            sharing.set(first, standing, waker, now);
+        };
+        set(&mut sharing, 2, now);
+        sharing.join(Rules::default(), 8, now);
+        assert!(sharing.take_surplus(first, now));
+        // As long as it is at work there.
+        now += 10 * TURN;
+        assert!(!sharing.take_surplus(first, now));
+        set(&mut sharing, 1, now);
+        assert!(!sharing.take_surplus(first, now));
+        // It does not come again: its machine may have ended.
+        assert!(sharing.take_surplus(first, now + ON_THE_WAY));
+    }
+}
