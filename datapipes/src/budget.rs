@@ -1,4 +1,4 @@
-//! The bytes that the edges of an epoch share: who has how many of them, and who waits for some.
+//! The bytes that the edges of an epoch share: what each edge holds, and which parts wait for more.
 //!
 //! A part of the graph that makes items *reserves* bytes before it is polled, and corrects them to
 //! the items' weight once they are there. The bytes are given back when the consumer of the edge
@@ -220,10 +220,10 @@ impl BudgetState {
         self.most = self.most.max(self.held);
     }
 
-    /// The oldest who waits at each edge, if it can go on with so many `bytes` in all; to be woken
-    /// outside of the lock. What it needs may have become less meanwhile: so it looks itself after
-    /// some items, and where nothing else is at its edge. It does not where nothing `moved`: the
-    /// task may be the one that has just given up a credit, and would look for ever.
+    /// Returns the wakers of the oldest waiting part of each edge, if it can go on with `bytes` in
+    /// all. They are to be called outside of the lock. A part may need less by now, so it is also
+    /// woken to look for itself after some items, and if nothing else is at its edge; but not if
+    /// nothing `moved`, since the part that has just given up its bytes would look without end.
     fn first(&mut self, bytes: usize, moved: bool) -> Vec<Waker> {
         let (held, alone) = (self.held, self.alone);
         let looks = moved && self.moves.is_multiple_of(LOOK);
@@ -555,7 +555,7 @@ impl Credit {
         limit: Limit,
         awaited: impl FnOnce() -> bool,
     ) -> Poll<()> {
-        // Who makes the items may hold something that others need.
+        // The part that makes the items may hold something that others need.
         self.begun = true;
         let held = self.held;
         if self.acquire(cx, bytes, 0, limit, held).is_some() {

@@ -65,8 +65,8 @@ pub(crate) trait Edge: Send + Sync {
     fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Box<dyn Taps>;
     /// Concatenates streams.
     fn one_by_one(&self, next: Next) -> AnyItems;
-    /// Guards a node's output: counts, names errors, catches panics.
-    fn guard(&self, items: AnyItems, context: Context) -> AnyItems;
+    /// Instruments a node's output: counts items, names errors, catches panics.
+    fn instrument(&self, items: AnyItems, context: Context) -> AnyItems;
     /// Makes a stream of one error.
     fn fail(&self, error: Error) -> AnyItems;
     /// Makes a chunk of one error.
@@ -233,7 +233,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         Box::new(Items::from_chunks(OneByOne::<T>::new(next)))
     }
 
-    fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
+    fn instrument(&self, items: AnyItems, context: Context) -> AnyItems {
         Box::new(Items::from_chunks(super::instrument::Instrumented::new(
             typed::<T>(items),
             context,

@@ -39,7 +39,7 @@ impl Chain {
                     &context.with_rows(RowCursor::new(rows.clone(), first)),
                 ),
             };
-            items = edge.guard(output, context.clone());
+            items = edge.instrument(output, context.clone());
         }
         items
     }

@@ -4,9 +4,9 @@ use std::process::ExitStatus;
 use std::task::{Context, Poll};
 
 use super::child_process::ChildProcess;
-use super::ends::{PutEnd, TakeEnd};
 use super::plan::ChildrenPlan;
 use super::protocol::Order;
+use super::queue_ends::{PutEnd, TakeEnd};
 #[cfg(feature = "remote")]
 use super::remote::{Arrival, RemoteWorker};
 use super::vitals::Vitals;

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
-use super::ends::{Prepared, PutEnd, TakeEnd};
 use super::isolate;
 use super::log::Lines;
 use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
+use super::queue_ends::{Prepared, PutEnd, TakeEnd};
 use crate::batch_buffer::{Granted, Lender, Pool, RowCursor};
 use crate::budget::learn;
 use crate::codec::{ChunkWire, Parcel, damaged};

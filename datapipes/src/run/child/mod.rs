@@ -19,7 +19,6 @@ mod child_handle;
 mod child_main;
 mod child_process;
 mod child_slot;
-mod ends;
 mod entry;
 mod isolate;
 mod job;
@@ -27,6 +26,7 @@ mod log;
 mod part;
 mod plan;
 mod protocol;
+mod queue_ends;
 #[cfg(feature = "remote")]
 mod remote;
 mod session;

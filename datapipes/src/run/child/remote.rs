@@ -20,7 +20,7 @@ mod workers;
 
 use std::fmt;
 
-use super::ends::{PutEnd, TakeEnd};
+use super::queue_ends::{PutEnd, TakeEnd};
 use crate::error::escape;
 
 pub(super) use agent::{Leave, is_address, run as run_agent};

@@ -12,6 +12,7 @@ use super::job::{Job, Task};
 use super::plan::ChildrenPlan;
 use crate::{Error, ErrorKind};
 
+/// A place of a supervisor for one child, as sessions see it; `child_slot.rs` runs it.
 pub(super) struct ChildSlot {
     pub shared: Rc<SlotsShared>,
     pub place: usize,

@@ -385,7 +385,7 @@ impl EpochRun {
         };
         // Each link of a chain is guarded by itself.
         if !matches!(log, NodeLog::Segment(_)) {
-            items = node.edge.guard(items, context.clone());
+            items = node.edge.instrument(items, context.clone());
         }
         if matches!(node.op, Op::Pipe(_)) && node.hints.work == Work::Io {
             let (edge, scope) = (node.edge.clone(), self.scope.clone());

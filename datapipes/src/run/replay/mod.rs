@@ -223,7 +223,7 @@ impl<'e> Replayer<'e> {
                 self.engine.flow.nodes[above]
                     .node
                     .edge
-                    .guard(items, context),
+                    .instrument(items, context),
             );
         }
         let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
@@ -251,7 +251,7 @@ impl<'e> Replayer<'e> {
         most: usize,
         mut take: impl FnMut(AnyChunk) -> bool,
     ) {
-        let mut chunks = edge.erase(edge.guard(items, context.clone()));
+        let mut chunks = edge.erase(edge.instrument(items, context.clone()));
         while let Some(chunk) = poll_fn(|cx| chunks.poll_chunk(cx, Demand::up_to(most))).await {
             if !take(chunk) {
                 return;

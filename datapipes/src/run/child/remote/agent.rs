@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal};
 use super::link::Trainer;
 use crate::processes::TOKEN;
 use crate::run::child::child_main::{self, ChildEnds};
-use crate::run::child::ends::{PutEnd, TakeEnd};
+use crate::run::child::queue_ends::{PutEnd, TakeEnd};
 use crate::run::child::{entry, isolate};
 use crate::sync::lock;
 use crate::{Error, ErrorKind};

@@ -16,7 +16,7 @@ use super::link::accept;
 use super::{Arrival, RemoteWorker};
 use crate::error::escape;
 use crate::processes::{Remote, Share};
-use crate::run::child::ends::{PutEnd, TakeEnd};
+use crate::run::child::queue_ends::{PutEnd, TakeEnd};
 use crate::{Error, ErrorKind, Result};
 
 /// Greatest time that a worker may take to show what it is.
