@@ -211,7 +211,7 @@ fn files(settings: Settings, folder: &Path, pattern: &str) -> Graph<FileRef> {
 
 /// Writes shards of 20 kB members, pictures, and arrays of 100 kB.
 fn make(folder: &Path) -> Result<(), BoxError> {
-    let noise: Vec<u8> = (0..20_000u32).map(|n| (n * n >> 7) as u8).collect();
+    let noise: Vec<u8> = (0..20_000u32).map(|n| ((n * n) >> 7) as u8).collect();
     for shard in 0..8 {
         let mut tar = tar::Builder::new(File::create(folder.join(format!("{shard}.tar")))?);
         for member in 0..50 {
@@ -295,8 +295,8 @@ fn integers(settings: Settings) -> Graph<Vec<u64>> {
 
 fn main() -> Result<(), BoxError> {
     println!(
-        "{:<26} {:<34} {:>9} {:>9} {:>6}      {}",
-        "load", "settings", "predicted", "measured", "ratio", "what sets the pace"
+        "{:<26} {:<34} {:>9} {:>9} {:>6}      what sets the pace",
+        "load", "settings", "predicted", "measured", "ratio"
     );
     let mut tally = Tally::default();
     let folder = tempfile::tempdir()?;
