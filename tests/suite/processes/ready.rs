@@ -13,8 +13,10 @@ const LATE: u64 = 1500;
 fn part(numbers: Graph<u64>, micros: &u64) -> Graph<u64> {
     let micros = *micros;
     numbers.map(move |n| {
-        while n == LATE {
-            std::thread::park();
+        if n == LATE {
+            loop {
+                std::thread::park();
+            }
         }
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_micros(micros) {}
