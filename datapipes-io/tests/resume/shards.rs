@@ -70,7 +70,8 @@ fn row_116_samples_of_files_that_are_in_no_archive_go_on() {
     let store =
         Memory::from_iter((0..30).map(|n| (format!("{:02}.{}", n / 3, n % 3), n.to_string())));
     goes_on(&keys(store.clone().list_files("*").load_files().samples()));
-    goes_on(&keys(store.list_files("*").shuffle(4).load_files().samples()).shuffle(3));
+    let shuffled = store.list_files("*").load_files().samples().shuffle(4);
+    goes_on(&keys(shuffled).shuffle(3));
 }
 
 /// A resumed epoch reads only the shards of unfinished morsels again.

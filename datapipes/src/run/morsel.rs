@@ -133,7 +133,7 @@ impl MorselPace {
     }
 
     /// Returns the number of items that the reader took.
-    pub(crate) fn taken(&self) -> usize {
+    pub(super) fn taken(&self) -> usize {
         self.taken.load(Relaxed)
     }
 
@@ -445,7 +445,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// Records that a morsel was removed.
-    pub(crate) fn taken(&self) {
+    pub(super) fn taken(&self) {
         self.through.fetch_sub(1, SeqCst);
     }
 
