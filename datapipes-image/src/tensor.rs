@@ -109,7 +109,7 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
 ///
 /// # Examples
 /// ```
-/// use datapipes_image::{Image, image};
+/// use datapipes_image::{Image, picture};
 /// let image = Image::new(2, 1, 3, vec![1, 2, 3, 4, 5, 6])?;
 /// assert_eq!(picture(&(image, 7_u64)).unwrap().shape(), [1, 2, 3]);
 /// assert!(picture(&7_u64).is_none());

@@ -66,7 +66,7 @@ impl DecodeGraphExt for Graph<Bytes> {
 /// use datapipes_image::prelude::*;
 ///
 /// let images = Graph::from_vec(vec![Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?]);
-/// let tensors = pictures.center_crop(2, 2).hflip().to_tensor_u8().collect()?;
+/// let tensors = images.center_crop(2, 2).hflip().to_tensor_u8().collect()?;
 /// assert_eq!(tensors[0].shape(), [1, 2, 2]);
 /// assert_eq!(tensors[0].as_slice::<u8>()?, [3, 2, 7, 6]);
 /// # Ok::<(), datapipes::Error>(())

@@ -33,7 +33,7 @@ const MOST: usize = 1 << 20;
 ///
 /// [`DataLoader::what_if`]: crate::DataLoader::what_if
 #[derive(Clone, Debug)]
-#[must_use = "`predict` answers"]
+#[must_use = "`WhatIf::predict` answers"]
 pub struct WhatIf {
     stats: Stats,
     change: Change,
