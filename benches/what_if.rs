@@ -44,7 +44,7 @@ const fn ms(time: u64) -> Duration {
 #[derive(Clone, Copy)]
 struct Settings {
     workers: usize,
-    /// Of the step that has a number.
+    /// Number in flight of the step that has one.
     concurrency: usize,
     round_trip: Duration,
     step: Duration,

@@ -288,7 +288,7 @@ impl<T: Document> Pipe<T> for Pack {
         })
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
-        // Of an endless stream there are endlessly many; otherwise the lengths decide.
+        // An endless stream gives an endless number; the number of others depends on their lengths.
         (input == u64::MAX).then_some(input)
     }
     fn hints(&self) -> Hints {

@@ -185,8 +185,8 @@ impl<T: Send + 'static> Builder<T> {
     /// machine with little memory, set the size that an item may have.
     ///
     /// # Errors
-    /// What is larger is an error of kind [`Limit`](crate::ErrorKind::Limit) in place of the item,
-    /// found once it inflated to that size, or at once where its size is stated.
+    /// A larger file, member or row group is an error of kind [`Limit`](crate::ErrorKind::Limit) in
+    /// place of its item. It is found once that size is reached, or at once if the size is stated.
     pub fn max_inflated(mut self, bytes: u64) -> Self {
         self.settings.max_inflated = Some(bytes);
         self

@@ -3,7 +3,7 @@
 //! The parts work beside each other, so that the slowest sets the pace (the bottleneck law), if
 //! the buffers between them hold some items. Work on `n` servers takes the `n`th part of its time,
 //! a request in flight is a server (Little's law). Only a segment in strict order with few morsels
-//! in flight is simulated, since those behind a slow one wait for it.
+//! in flight is simulated, since the morsels after a slow one wait for it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

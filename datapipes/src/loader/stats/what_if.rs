@@ -22,7 +22,7 @@ const MOST: usize = 1 << 20;
 /// it. Figures of a whole epoch are best, since a buffer that was filled and not yet emptied counts
 /// as work for the batches that came.
 ///
-/// What the model assumes:
+/// The model assumes:
 /// - Each item costs what it has cost. More workers on cores that share caches, memory or a disk
 ///   are slower than that.
 /// - Work that had no core while it ran is waiting, and as many workers can wait as there are; work
@@ -149,11 +149,11 @@ impl WhatIf {
     /// Weighs up a cache after each node: the bytes that it needs for an epoch, and the rate that it
     /// gives; the greatest gain first, and of equal gains the one for fewer bytes.
     ///
-    /// What is upstream of a cache is the same in each epoch that reads it: shuffles and random
-    /// changes as well. So the place for a cache is before the first of these that has to differ.
+    /// Each epoch that reads a cache gets the same items, shuffles and random changes upstream of it
+    /// included. So the place for a cache is before the first of these that has to differ.
     ///
     /// # Errors
-    /// As [`predict`](Self::predict).
+    /// The errors of [`predict`](Self::predict).
     pub fn caches(&self) -> Result<Vec<CacheGain>> {
         self.checked(&self.change)?;
         let mut caches: Vec<_> = (0..self.stats.nodes.len())

@@ -176,7 +176,7 @@ fn without_workers_all_times_are_one_after_another() {
 }
 
 #[test]
-fn slow_morsels_hold_up_those_behind_them_in_order() {
+fn slow_morsels_hold_up_later_ones_in_order() {
     let mut stats = figures();
     let mut times = same(Duration::from_millis(1), 900);
     times.merge(&same(Duration::from_millis(191), 100));
