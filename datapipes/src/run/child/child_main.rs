@@ -321,7 +321,7 @@ struct RunningJob {
     number: u64,
     /// True if output is sent item by item.
     alone: bool,
-    /// Number of items that the reader had taken when the job was made.
+    /// Number of items that the reader had taken when the job was sent.
     taken: usize,
     /// Number of items of the job so far.
     made: usize,

@@ -11,7 +11,7 @@ use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
-use crate::run::morsel::{Fate, Ringer};
+use crate::run::morsel::{Fate, MorselShared, Ringer};
 use crate::run::timeline::MorselEvents;
 
 /// A job on its way. If it is dropped before it is finished, it is lost, and the segment notices
@@ -32,8 +32,8 @@ pub(crate) struct Job {
     /// Its events, if a trace is written.
     pub events: Option<MorselEvents>,
     pub fate: Arc<Fate>,
-    /// Number of items that the reader had taken when the job was made.
-    pub taken: usize,
+    /// The segment's morsels, which count the items that their reader took.
+    pub morsels: Arc<MorselShared>,
     /// Bytes of the input and the output.
     pub credit: Credit,
     pub awaited: Arc<Awaited>,

@@ -545,7 +545,7 @@ impl<'a> Session<'a> {
             run: task.job.run,
             alone: task.alone.is_some(),
             heaviest: task.job.credit.heaviest(),
-            taken: task.job.taken,
+            taken: task.job.morsels.pace.taken(),
         };
         task.asked = None;
         self.tasks.push_back(task);

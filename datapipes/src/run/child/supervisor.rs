@@ -93,7 +93,7 @@ impl Spawner for Lease {
                 .collect(),
             chunk: job.chunk,
             gauge: job.shared.gauge.clone(),
-            taken: job.shared.pace.taken(),
+            morsels: job.shared.clone(),
             fate: job.fate,
             credit: job.credit,
             awaited: job.shared.awaited.clone(),
