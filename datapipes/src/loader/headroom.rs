@@ -66,12 +66,14 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
                 .map_err(|error| Error::new(ErrorKind::User, "headroom").with_source(error))?;
             Ok::<Duration, Error>(begun.elapsed())
         };
+        // The checkpoint of a training stays as it is.
+        let loader = self.without_autosave();
         let mut with_loading = Histogram::default();
         let mut cached = VecDeque::with_capacity(CACHED);
         let mut stats = None;
         let mut epoch = 0;
         while with_loading.count() < steps {
-            let mut batches = self.epoch(epoch).blocking();
+            let mut batches = loader.epoch(epoch).blocking();
             let (Some(first), before) = (batches.next().transpose()?, with_loading.count()) else {
                 return config("headroom: an epoch without a batch");
             };

@@ -129,6 +129,14 @@ impl<T: Send + 'static> DataLoader<T> {
         Builder::new(graph)
     }
 
+    /// Returns the same loader, whose epochs save no checkpoint.
+    fn without_autosave(&self) -> DataLoader<T> {
+        DataLoader {
+            saver: None,
+            ..self.clone()
+        }
+    }
+
     /// Returns epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or
     /// in a `for` loop. Inert until polled.
     ///

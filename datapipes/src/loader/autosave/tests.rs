@@ -53,6 +53,17 @@ fn delivered(loader: &DataLoader<Vec<u64>>, path: &Path) -> u64 {
 }
 
 #[test]
+fn an_experiment_leaves_the_checkpoint_of_a_training_alone() {
+    let folder = Folder::new("headroom");
+    let path = folder.checkpoint();
+    let loader = loader(&path, 1);
+    let headroom = loader.headroom(9, |_| crate::Ok(())).unwrap();
+    assert_eq!(headroom.with_loading.count(), 9);
+    loader.flush_autosave().unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
 fn a_state_counts_what_the_loop_is_done_with() {
     let folder = Folder::new("done");
     let path = folder.checkpoint();

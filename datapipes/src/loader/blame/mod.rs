@@ -113,9 +113,8 @@ impl<T: Send + 'static> DataLoader<T> {
         }
         // No checkpoint is saved, and the figures of the latest epoch stay.
         let quiet = DataLoader {
-            saver: None,
             latest: Arc::default(),
-            ..self.clone()
+            ..self.without_autosave()
         };
         let mut epoch = quiet.resume(checkpoint)?.blocking();
         let mut step = epoch.checkpoint()?.delivered();
