@@ -4,7 +4,7 @@
 //! differences to the totals of whatever recorder the program has installed. The epochs themselves do
 //! nothing for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -43,6 +43,7 @@ pub(super) fn start(name: Arc<str>, engine: &Engine, latest: &Latest) -> Result<
         loader: name,
         nodes,
         totals: HashMap::new(),
+        quantiles: HashSet::new(),
     };
     let publish = move || publish_all(&epochs, &mut target);
     match ObserverThread::start("metrics", publish) {
@@ -299,6 +300,8 @@ struct Target {
     nodes: Vec<Arc<str>>,
     /// Seconds that were published, of each series.
     totals: HashMap<(&'static str, Vec<Label>), Duration>,
+    /// Series of quantiles that have had a value.
+    quantiles: HashSet<(&'static str, Vec<Label>)>,
 }
 
 impl Target {
@@ -425,14 +428,22 @@ impl Target {
     }
 
     /// Publishes quantiles as gauges: the facade's histograms take one duration after the other, and
-    /// there may be a hundred million in a second.
-    fn times(&self, name: &'static str, labels: &[(&'static str, String)], times: &Histogram) {
-        if times.is_empty() {
+    /// there may be a hundred million in a second. A period without any is NaN, as in a summary of
+    /// Prometheus.
+    fn times(&mut self, name: &'static str, labels: &[(&'static str, String)], times: &Histogram) {
+        let series = (name, self.labels(labels));
+        if !times.is_empty() {
+            self.quantiles.insert(series);
+        } else if !self.quantiles.remove(&series) {
             return;
         }
         for (share, quantile) in QUANTILES {
             let labels = [labels, &[("quantile", quantile.to_owned())]].concat();
-            self.set(name, &labels, times.quantile(share).as_secs_f64());
+            let value = match times.is_empty() {
+                true => f64::NAN,
+                false => times.quantile(share).as_secs_f64(),
+            };
+            self.set(name, &labels, value);
         }
     }
 }
