@@ -340,6 +340,7 @@ fn place(track: Track) -> (u64, u64) {
         Track::Consumer(rank) => (1, rank as u64),
         Track::Thread(number) => (1, 1_000_000 + number),
         Track::Child(process) => (1, 2_000_000 + u64::from(process)),
+        Track::Remote { segment, place } => (1, 1 << 33 | (segment as u64) << 20 | place as u64),
         Track::Request { segment, place } => (REQUESTS + segment as u64, place as u64),
     }
 }

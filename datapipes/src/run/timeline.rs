@@ -105,8 +105,11 @@ pub(crate) enum Track {
     Consumer(usize),
     /// A place for a request of a segment. No two requests are at one place at a time.
     Request { segment: usize, place: usize },
-    /// A child process.
+    /// A child process of this machine.
     Child(u32),
+    /// A worker of another machine, by its place among those of the segment: process numbers of two
+    /// machines may be equal.
+    Remote { segment: usize, place: usize },
 }
 
 /// Something that happened.
@@ -159,9 +162,9 @@ pub(crate) struct Timeline {
     /// Places of requests that are in use, by segment.
     places: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
     /// End of the last morsel of each child process.
-    children: Mutex<BTreeMap<u32, Instant>>,
+    children: Mutex<BTreeMap<Track, Instant>>,
     /// Place and time of the last work on each item, by the hash of its origin.
-    worked: Mutex<HashMap<u64, (Track, u64)>>,
+    worked: Mutex<Worked>,
     arrows: AtomicU64,
 }
 
@@ -288,7 +291,7 @@ impl Timeline {
 
     /// Forgets the items of earlier epochs, and of others that run at the same time.
     pub(crate) fn new_epoch(&self) {
-        lock(&self.worked).clear();
+        *lock(&self.worked) = Worked::default();
     }
 
     /// Records that these items are worked on from this moment on a track: their next work follows
@@ -296,10 +299,9 @@ impl Timeline {
     fn work(&self, items: &[Origin], track: Track, moment: Instant) {
         let at = self.at(moment);
         let mut worked = lock(&self.worked);
-        if worked.len() + items.len() > WORKED {
-            worked.clear();
+        for item in items {
+            worked.insert(hash(item), (track, at));
         }
-        worked.extend(items.iter().map(|item| (hash(item), (track, at))));
     }
 
     /// Draws arrows to this moment on a track from the last work on some of the items, on those that
@@ -312,7 +314,7 @@ impl Timeline {
     ) {
         let mut from = Vec::new();
         let worked = lock(&self.worked);
-        if worked.is_empty() {
+        if worked.later.is_empty() {
             return;
         }
         for item in items {
@@ -328,6 +330,27 @@ impl Timeline {
     }
 }
 
+/// The moments at which items were worked on last, by the hashes of their origins: at least of the
+/// last [`WORKED`] of them, and at most of twice as many.
+#[derive(Debug, Default)]
+struct Worked {
+    earlier: HashMap<u64, (Track, u64)>,
+    later: HashMap<u64, (Track, u64)>,
+}
+
+impl Worked {
+    fn insert(&mut self, item: u64, at: (Track, u64)) {
+        if self.later.len() >= WORKED {
+            self.earlier = std::mem::take(&mut self.later);
+        }
+        self.later.insert(item, at);
+    }
+
+    fn get(&self, item: u64) -> Option<&(Track, u64)> {
+        self.later.get(&item).or_else(|| self.earlier.get(&item))
+    }
+}
+
 fn hash(origin: &Origin) -> u64 {
     let mut hasher = DefaultHasher::new();
     origin.hash(&mut hasher);
@@ -336,14 +359,14 @@ fn hash(origin: &Origin) -> u64 {
 
 /// Collects where an item was worked on last: it, or the nearest item that it descends from; or else
 /// those that it was made of.
-fn sources(item: &Origin, worked: &HashMap<u64, (Track, u64)>, found: &mut Vec<(Track, u64)>) {
+fn sources(item: &Origin, worked: &Worked, found: &mut Vec<(Track, u64)>) {
     if found.len() >= ARROWS {
         return;
     }
     let mut above = Some(item);
     let mut last = item;
     while let Some(item) = above {
-        if let Some(from) = worked.get(&hash(item)) {
+        if let Some(from) = worked.get(hash(item)) {
             if !found.contains(from) {
                 found.push(*from);
             }
@@ -440,20 +463,27 @@ impl MorselEvents {
         self.work(track, begun, len);
     }
 
-    /// Records that a child process has come to its end with the morsel just now.
+    /// Records that a child process has come to its end with the morsel just now; if it is on another
+    /// machine, with its place among the workers and the name of the machine.
     #[cfg(target_os = "linux")]
-    pub(crate) fn in_child(&mut self, process: u32, ns: u64) {
+    pub(crate) fn in_child(&mut self, process: u32, remote: Option<(usize, &str)>, ns: u64) {
         let (now, len) = (Instant::now(), Duration::from_nanos(ns));
         let begun = now.checked_sub(len).unwrap_or(self.timeline.begun);
         if self.place.is_some() {
             return self.answered(begun, len);
         }
+        let segment = self.segment;
+        let track = match remote {
+            None => Track::Child(process),
+            Some((place, _)) => Track::Remote { segment, place },
+        };
         // The news may be late: one morsel of a child ends before the next begins.
-        let before = lock(&self.timeline.children).insert(process, now);
+        let before = lock(&self.timeline.children).insert(track, now);
         let begun = before.map_or(begun, |before| begun.max(before));
-        let track = Track::Child(process);
-        self.timeline
-            .name(track, || format!("process {process}").into());
+        self.timeline.name(track, || match remote {
+            None => format!("process {process}").into(),
+            Some((place, machine)) => format!("worker {place}: {machine}").into(),
+        });
         self.work(track, begun, now - begun);
     }
 
@@ -540,6 +570,21 @@ mod tests {
         assert!(matches!(events.last(), Some(Event::Named { .. })));
         assert!(timeline.take(Duration::ZERO).is_none());
         assert_eq!(timeline.lost(), 7);
+    }
+
+    #[test]
+    fn the_last_items_worked_on_are_known() {
+        let mut worked = Worked::default();
+        let at = |n| (Track::Consumer(0), n);
+        for item in 0..3 * WORKED as u64 {
+            worked.insert(item, at(item));
+            let first = (item + 1).saturating_sub(WORKED as u64);
+            assert_eq!(worked.get(first), Some(&at(first)));
+        }
+        assert!(worked.get(0).is_none());
+        worked.insert(5, at(1));
+        worked.insert(5, at(2));
+        assert_eq!(worked.get(5), Some(&at(2)));
     }
 
     #[test]

@@ -407,7 +407,11 @@ impl<'a> Session<'a> {
         }
         task.job.fate.spend(done.spent);
         if let Some(events) = &mut task.job.events {
-            events.in_child(self.child.id(), done.spent);
+            let remote = self
+                .child
+                .machine()
+                .map(|machine| (self.slot.place, machine));
+            events.in_child(self.child.id(), remote, done.spent);
         }
         task.job
             .gauge
