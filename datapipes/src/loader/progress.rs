@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
@@ -138,16 +138,9 @@ impl<I: fmt::Debug> fmt::Debug for WithProgress<I> {
 struct Bar {
     bar: ProgressBar,
     runs: Runs,
-    consumer: Arc<Consumer>,
+    /// Items that the loop took, now and before the stop of a resumed epoch. It alone writes this.
+    taken: Arc<AtomicU64>,
     drawing: Drawing,
-}
-
-/// Progress of the loop, which alone writes this.
-struct Consumer {
-    /// Items that it took, now and before the stop of a resumed epoch.
-    taken: AtomicU64,
-    /// True while it asks for the next one.
-    asks: AtomicBool,
 }
 
 enum Drawing {
@@ -184,10 +177,7 @@ impl Bar {
         Bar {
             bar,
             runs: epoch.runs().clone(),
-            consumer: Arc::new(Consumer {
-                taken: AtomicU64::new(taken),
-                asks: AtomicBool::new(false),
-            }),
+            taken: Arc::new(AtomicU64::new(taken)),
             drawing,
         }
     }
@@ -198,16 +188,15 @@ impl Bar {
         if let Drawing::NotYet = self.drawing {
             self.start();
         }
-        self.consumer.asks.store(true, Relaxed);
     }
 
     #[cold]
     fn start(&mut self) {
-        let (bar, runs, consumer) = (self.bar.clone(), self.runs.clone(), self.consumer.clone());
+        let (bar, runs, taken) = (self.bar.clone(), self.runs.clone(), self.taken.clone());
         let (stop, stopped) = channel();
         let (over, is_over) = channel();
         let thread = spawn_thread("datapipes-progress".to_owned(), move || {
-            draw(&bar, &runs, &consumer, &stopped);
+            draw(&bar, &runs, &taken, &stopped);
             drop(runs);
             drop(over);
         });
@@ -220,10 +209,8 @@ impl Bar {
 
     #[inline]
     fn count<T, E>(&mut self, next: Option<&Result<T, E>>) {
-        let Consumer { taken, asks } = &*self.consumer;
-        asks.store(false, Relaxed);
         match next {
-            Some(Ok(_)) => taken.store(taken.load(Relaxed) + 1, Relaxed),
+            Some(Ok(_)) => self.taken.store(self.taken.load(Relaxed) + 1, Relaxed),
             Some(Err(_)) => {}
             None => self.end(),
         }
@@ -245,28 +232,18 @@ impl Drop for Bar {
 }
 
 /// Draws the bar until the other end of the channel is dropped.
-fn draw(bar: &ProgressBar, runs: &Runs, consumer: &Consumer, stopped: &Receiver<()>) {
-    let (begun, first) = (Instant::now(), consumer.taken.load(Relaxed));
-    // Figures have a wait when it ends: since when the loop seems to be in one, and what it had taken.
-    let mut waits_since = Some((begun, first));
+fn draw(bar: &ProgressBar, runs: &Runs, taken: &AtomicU64, stopped: &Receiver<()>) {
+    let (begun, first) = (Instant::now(), taken.load(Relaxed));
     // The rate is that of this loop, without what came before the stop of a resumed epoch.
     bar.tick();
     bar.reset_eta();
     loop {
         let ended = stopped.recv_timeout(REDRAW) != Err(RecvTimeoutError::Timeout);
-        let position = consumer.taken.load(Relaxed);
+        let position = taken.load(Relaxed);
         bar.set_position(position);
-        waits_since = consumer.asks.load(Relaxed).then(|| match waits_since {
-            Some((since, taken)) if taken == position => (since, taken),
-            _ => (Instant::now(), position),
-        });
-        let waits = waits_since.map_or(Duration::ZERO, |(since, _)| since.elapsed());
         let stats = Stats::of_all(runs);
-        let (waited, skipped) = stats.map_or((0.0, 0), |stats| {
-            let waited = stats.waited + waits;
-            let share = waited.as_secs_f64() / stats.wall.as_secs_f64().max(1e-9);
-            (share.min(1.0), stats.skipped)
-        });
+        let (waited, skipped) =
+            stats.map_or((0.0, 0), |stats| (stats.consumer_waited(), stats.skipped));
         // The bar's own rate is that of the last seconds; the one that remains is of the whole.
         let rate = if ended {
             (position - first) as f64 / begun.elapsed().as_secs_f64().max(1e-9)

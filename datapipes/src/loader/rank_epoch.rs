@@ -317,6 +317,10 @@ impl<T: Send + 'static> RankEpoch<T> {
             } else if self.gain.pays() && running.move_to_thread() {
                 self.gain.moved();
             }
+            let was_inline = running.is_inline();
+            if was_inline {
+                running.run.inline.begin(begun);
+            }
             let polled = {
                 let _entered = running.run.scope.enter();
                 let items = Pin::new(&mut running.items);
@@ -328,9 +332,11 @@ impl<T: Send + 'static> RankEpoch<T> {
             let (ended, is_ready) = (Instant::now(), polled.is_ready());
             let spent = ended - begun;
             let is_long = self.gain.after_poll(spent, ended, is_ready);
+            if was_inline {
+                running.run.inline.end(ended);
+            }
             if running.is_inline() {
                 self.waiting_since.get_or_insert(begun);
-                running.run.count_inline(spent);
                 // If the consumer waits, the next items are made ahead.
                 if (is_long || !is_ready) && running.move_to_thread() {
                     self.gain.moved();

@@ -13,6 +13,7 @@ use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
 use futures::{Stream, StreamExt};
 
+use super::gauge::{Wait, WaitTime};
 use super::scope::{Scope, Scoped};
 use super::{PATIENCE, PinnedThread};
 use crate::histogram::DurationRecorder;
@@ -26,7 +27,7 @@ pub(crate) type Upload<T, U> = Arc<dyn Fn(T) -> Result<U> + Send + Sync>;
 #[derive(Debug, Default)]
 pub(crate) struct DevicePrefetchGauge {
     /// Time the consumer waited for a batch.
-    pub waited_ns: AtomicU64,
+    pub waited: Arc<WaitTime>,
     /// Each of its waits.
     pub waits: DurationRecorder,
     /// Time spent in uploads.
@@ -54,7 +55,7 @@ type Receiving<U, P> = Box<dyn Take<Uploaded<U, P>>>;
 pub(crate) struct DevicePrefetch<U, P> {
     take: Option<Receiving<U, P>>,
     gauge: Arc<DevicePrefetchGauge>,
-    waiting_since: Option<Instant>,
+    waiting_since: Option<(Instant, Wait)>,
     /// Wakes the stage for each batch that is taken: the queue alone would wake the stage only once
     /// half of the queue is free.
     room: Arc<AtomicWaker>,
@@ -127,13 +128,14 @@ impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
         };
         match take.poll_take(cx) {
             Poll::Pending => {
-                self.waiting_since.get_or_insert_with(Instant::now);
+                let waited = &self.gauge.waited;
+                (self.waiting_since)
+                    .get_or_insert_with(|| (Instant::now(), WaitTime::start(waited)));
                 Poll::Pending
             }
             Poll::Ready(next) => {
-                if let Some(since) = self.waiting_since.take() {
+                if let Some((since, _ended)) = self.waiting_since.take() {
                     let waited = since.elapsed().as_nanos() as u64;
-                    self.gauge.waited_ns.fetch_add(waited, Ordering::Relaxed);
                     // The wait for the end is no wait for a batch.
                     if next.is_some() {
                         self.gauge.waits.record(waited, 1);

@@ -1,6 +1,8 @@
 //! Measurements of a running epoch, which the threads that work for it write and statistics read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use crate::histogram::DurationRecorder;
 use crate::run::timeline::SegmentTimeline;
@@ -52,13 +54,76 @@ pub(crate) fn thread_cpu_ns() -> Option<u64> {
     None
 }
 
+/// Time that one reader has spent waiting, with the wait that it is in.
+///
+/// While it waits, the moment at which the wait began is subtracted. All waits together are shorter
+/// than the time since the process began to measure, so that the number is negative then, and one
+/// load tells the whole time.
+#[derive(Debug)]
+pub(crate) struct WaitTime(AtomicU64);
+
+/// A wait, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Wait(Arc<WaitTime>);
+
+/// Moment at which the process began to measure.
+static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Returns the nanoseconds from the moment at which the process began to measure.
+fn measured(moment: Instant) -> u64 {
+    moment.saturating_duration_since(*FIRST).as_nanos() as u64
+}
+
+impl Default for WaitTime {
+    fn default() -> Self {
+        LazyLock::force(&FIRST);
+        WaitTime(AtomicU64::new(0))
+    }
+}
+
+impl WaitTime {
+    /// Records that a wait began. The one before has ended.
+    pub(crate) fn begin(&self, moment: Instant) {
+        self.0.fetch_sub(measured(moment), Relaxed);
+    }
+
+    /// Records that the wait ended.
+    pub(crate) fn end(&self, moment: Instant) {
+        self.0.fetch_add(measured(moment), Relaxed);
+    }
+
+    /// Begins a wait that ends with the returned value.
+    pub(crate) fn start(this: &Arc<Self>) -> Wait {
+        this.begin(Instant::now());
+        Wait(this.clone())
+    }
+
+    /// Returns the time of all waits, up to now.
+    pub(crate) fn total(&self) -> Duration {
+        let total = self.0.load(Relaxed);
+        let is_waiting = (total as i64) < 0;
+        let now = if is_waiting {
+            measured(Instant::now())
+        } else {
+            0
+        };
+        Duration::from_nanos(total.wrapping_add(now))
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.0.end(Instant::now());
+    }
+}
+
 /// Measurements of a queue before a consumer.
 #[derive(Debug, Default)]
 pub(crate) struct QueueGauge {
     /// Time the producer waited for room.
     pub full_ns: AtomicU64,
     /// Time the consumer waited for an item.
-    pub empty_ns: AtomicU64,
+    pub empty: Arc<WaitTime>,
     pub busy_ns: AtomicU64,
     /// Number of polls by the producer that found nothing.
     pub pending_polls: AtomicU64,
@@ -68,4 +133,33 @@ pub(crate) struct QueueGauge {
     pub occupancy_sum: AtomicU64,
     pub occupancy_polls: AtomicU64,
     pub depth: AtomicU64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_counts_from_its_beginning() {
+        let waits = Arc::new(WaitTime::default());
+        assert_eq!(waits.total(), Duration::ZERO);
+        for _ in 0..2 {
+            let before = waits.total();
+            let wait = WaitTime::start(&waits);
+            while waits.total() == before {
+                std::hint::spin_loop();
+            }
+            let during = waits.total();
+            assert!(during > before);
+            drop(wait);
+            let after = waits.total();
+            assert!(after >= during);
+            assert_eq!(waits.total(), after);
+        }
+        let begun = Instant::now();
+        waits.begin(begun);
+        let before = waits.total();
+        waits.end(begun + Duration::from_secs(9));
+        assert!(waits.total() > before);
+    }
 }

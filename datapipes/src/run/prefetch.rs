@@ -15,7 +15,7 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::run::PATIENCE;
-use crate::run::gauge::QueueGauge;
+use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
@@ -39,7 +39,8 @@ pub(crate) struct PrefetchThread {
     state: PrefetchState,
     gauge: Arc<QueueGauge>,
     here: Arc<AtomicBool>,
-    waiting_since: Option<Instant>,
+    /// Wait that the reader is in.
+    wait: Option<Wait>,
 }
 
 enum PrefetchState {
@@ -106,7 +107,7 @@ impl PrefetchThread {
             state: PrefetchState::Fresh(above, settings),
             gauge,
             here,
-            waiting_since: None,
+            wait: None,
         }
     }
 
@@ -176,14 +177,6 @@ impl PrefetchThread {
                 PrefetchState::Failed(Some(edge.fail_chunk(error)))
             }
         }
-    }
-}
-
-/// Adds the time for which a reader has waited, if it has.
-fn count_wait(waiting_since: &mut Option<Instant>, gauge: &QueueGauge) {
-    if let Some(since) = waiting_since.take() {
-        let waited = since.elapsed().as_nanos() as u64;
-        gauge.empty_ns.fetch_add(waited, Ordering::Relaxed);
     }
 }
 
@@ -325,7 +318,7 @@ impl ErasedChunks for PrefetchThread {
                 if let Poll::Ready(None) = polled {
                     let back = lock(&driver.back).take();
                     if let Some((above, settings)) = back {
-                        count_wait(&mut self.waiting_since, &self.gauge);
+                        self.wait = None;
                         self.gauge.inline.store(true, Ordering::Relaxed);
                         self.state = PrefetchState::Fresh(above, settings);
                         return self.poll_chunk(cx, demand);
@@ -333,14 +326,15 @@ impl ErasedChunks for PrefetchThread {
                 }
                 match &polled {
                     Poll::Pending => {
-                        self.waiting_since.get_or_insert_with(Instant::now);
+                        let empty = &self.gauge.empty;
+                        self.wait.get_or_insert_with(|| WaitTime::start(empty));
                         // A poll ahead of need does not end the wait of an earlier one.
                         if waited || !demand.ahead {
                             driver.need.tell();
                         }
                     }
                     Poll::Ready(chunk) => {
-                        count_wait(&mut self.waiting_since, &self.gauge);
+                        self.wait = None;
                         if let Some(chunk) = chunk {
                             driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);
                             self.gauge

@@ -1,5 +1,7 @@
 //! Finds the part that sets the pace of an epoch.
 
+use std::time::Duration;
+
 use super::{NodeStats, SegmentStats, Stats};
 use crate::Work;
 
@@ -36,16 +38,20 @@ impl Stats {
         if upload >= 0.5 {
             return Pace::Upload(upload);
         }
-        let Some(queue) = &self.queue else {
+        if self.queue.is_none() && self.segments.iter().all(|segment| segment.inline) {
             return Pace::Inline;
-        };
+        }
         let cpu = self
             .segments
             .iter()
             .filter(|s| s.work == Work::Cpu && !s.inline);
         let workers = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>()
             / (wall * self.workers.max(1) as f64);
-        let sequential = queue.producer_busy.as_secs_f64() / wall;
+        let ahead = self
+            .queue
+            .as_ref()
+            .map_or(Duration::ZERO, |q| q.producer_busy);
+        let sequential = ahead.as_secs_f64() / wall;
         let most = cpu.max_by_key(|s| s.busy);
         let io = self
             .segments

@@ -234,7 +234,7 @@ impl Stats {
             skipped_items: run.log.skipped_items(),
             nodes: nodes.collect(),
             segments: segments.collect(),
-            waited: device.map_or_else(|| run.consumer_waited(), |gauge| ns(&gauge.waited_ns)),
+            waited: device.map_or_else(|| run.consumer_waited(), |gauge| gauge.waited.total()),
             waits: match device {
                 Some(gauge) => gauge.waits.histogram(),
                 None => run.waits.histogram(),

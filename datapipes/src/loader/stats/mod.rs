@@ -335,6 +335,8 @@ impl Stats {
     /// Returns the figures of this epoch and of others before it. What is no count or time is that
     /// of this epoch, as with [`since`](Self::since), except for the most bytes of any.
     pub(super) fn after(mut self, earlier: &Stats) -> Stats {
+        // An epoch that was left at its start says nothing of where the graph runs.
+        let was_left = self.wall * 10 * (earlier.epochs as u32) < earlier.wall;
         self.wall += earlier.wall;
         self.epochs += earlier.epochs;
         self.delivered += earlier.delivered;
@@ -352,6 +354,10 @@ impl Stats {
         }
         for (segment, before) in self.segments.iter_mut().zip(&earlier.segments) {
             segment.add(before);
+            if was_left {
+                segment.inline = before.inline;
+                segment.concurrency = before.concurrency;
+            }
             segment.memory.most = segment.memory.most.max(before.memory.most);
             (segment.occupancy, segment.polls) = mean_of_both(
                 (segment.occupancy, segment.polls),
@@ -364,8 +370,10 @@ impl Stats {
             .zip(before)
             .chain([(&mut self.queue, &earlier.queue)]);
         for (queue, before) in queues {
-            if let (Some(queue), Some(before)) = (queue, before) {
-                queue.add_epoch(before);
+            match (&mut *queue, before) {
+                (Some(queue), Some(before)) => queue.add_epoch(before),
+                (None, Some(before)) if was_left => *queue = Some(before.clone()),
+                _ => {}
             }
         }
         if let (Some(device), Some(before)) = (&mut self.device, &earlier.device) {

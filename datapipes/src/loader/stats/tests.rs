@@ -130,10 +130,13 @@ fn a_device_stage_is_named_where_it_sets_the_pace() {
         "the upload to the device: busy for 80 % of the time"
     );
     assert_eq!(with(100).find_bottleneck(), said(900, 970, 900));
-    let inline = Stats {
+    let mut inline = Stats {
         queue: None,
         ..with(100)
     };
+    for segment in &mut inline.segments {
+        segment.inline = true;
+    }
     let place = "the graph, inline on the device stage's thread; most of it in `batch`";
     assert_eq!(inline.find_bottleneck(), place);
     assert!(
@@ -142,6 +145,71 @@ fn a_device_stage_is_named_where_it_sets_the_pace() {
             .contains("device: 9 uploaded in 0.100 s, 1 ahead\n"),
         "{inline}"
     );
+}
+
+/// A loader with `prefetch(0)` has no queue, though it has workers.
+#[test]
+fn workers_without_a_queue_before_the_consumer_set_the_pace_too() {
+    let stats = Stats {
+        queue: None,
+        ..stats(900, 0, 1900)
+    };
+    let text = stats.find_bottleneck();
+    assert!(text.starts_with("segment B (decode)"), "{text}");
+}
+
+/// The figures of several epochs show the queue that the longest had, also if the last one was left
+/// at its start.
+#[test]
+fn an_epoch_that_was_left_at_its_start_does_not_say_where_the_graph_runs() {
+    let long = stats(900, 970, 900);
+    let mut left = Stats {
+        wall: SECOND / 100,
+        queue: None,
+        ..stats(1, 0, 0)
+    };
+    for segment in &mut left.segments {
+        segment.inline = true;
+    }
+    let both = left.clone().after(&long);
+    assert_eq!(both.queue.unwrap().depth, 4);
+    assert!(both.segments.iter().all(|segment| !segment.inline));
+    left.wall = SECOND;
+    let both = left.after(&long);
+    assert!(both.queue.is_none() && both.segments[0].inline);
+}
+
+/// A consumer that waits for its first batch is seen to wait.
+#[test]
+fn a_wait_counts_while_it_goes_on() {
+    for workers in [0, 2] {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let answered = std::sync::Arc::new(std::sync::Mutex::new(answered));
+        let graph = Graph::range(0..1).map(move |v| {
+            let _ = answered.lock().unwrap().recv();
+            v
+        });
+        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+        let reader = {
+            let loader = loader.clone();
+            std::thread::spawn(move || loader.epoch(0).blocking().count())
+        };
+        let begun = std::time::Instant::now();
+        let stats = loop {
+            let stats = loader.stats().filter(|stats| stats.consumer_waited() > 0.9);
+            if let Some(stats) = stats.filter(|stats| stats.wall > SECOND / 50) {
+                break stats;
+            }
+            assert!(begun.elapsed() < 20 * SECOND, "{:?}", loader.stats());
+            std::thread::yield_now();
+        };
+        assert!(!stats.bottleneck.starts_with("the consumer"), "{stats}");
+        answer.send(()).unwrap();
+        assert_eq!(reader.join().unwrap(), 1);
+        let ended = loader.stats().unwrap();
+        assert!(ended.waited >= stats.waited && ended.waited <= ended.wall);
+        assert_eq!(loader.stats().unwrap().waited, ended.waited);
+    }
 }
 
 /// Figures of an epoch count what happened between two moments of it.

@@ -20,7 +20,7 @@ use crate::plan::Placement;
 #[cfg(target_os = "linux")]
 use crate::run::child::{RunFacts, shared_memory};
 use crate::run::device_prefetch::DevicePrefetchGauge;
-use crate::run::gauge::{QueueGauge, SegmentGauge};
+use crate::run::gauge::{QueueGauge, SegmentGauge, WaitTime};
 use crate::run::memory_watch::watch;
 use crate::run::scope::Scope;
 use crate::run::timeline::{SegmentTimeline, TraceLevel};
@@ -39,8 +39,8 @@ pub(crate) struct EpochRun {
     ended: AtomicU64,
     delivered: AtomicU64,
     skipped: AtomicU64,
-    /// Nanoseconds that the consumer spent in the graph itself, while there was no queue between.
-    inline_ns: AtomicU64,
+    /// Time that the consumer spent in the graph itself, while there was no queue between.
+    pub inline: WaitTime,
     /// Waits of the consumer for items that were not ready.
     pub waits: DurationRecorder,
     pub counters: Vec<Arc<Counters>>,
@@ -119,7 +119,7 @@ impl EpochRun {
             ended: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
-            inline_ns: AtomicU64::new(0),
+            inline: WaitTime::default(),
             waits: DurationRecorder::default(),
             counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
             segments: engine
@@ -199,20 +199,15 @@ impl EpochRun {
         self.log.skip(error);
     }
 
-    pub(crate) fn count_inline(&self, time: Duration) {
-        self.inline_ns
-            .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-    }
-
     /// Returns the bytes reserved now and the most at once: of all edges, and of each segment.
     pub(crate) fn bytes(&self) -> ((usize, usize), Vec<(usize, usize)>) {
         self.budget.figures()
     }
 
-    /// Returns the time that the consumer was inside the graph, or waited for its queue.
+    /// Returns the time that the consumer was inside the graph, or waited for its queue, with the
+    /// wait that goes on.
     pub(crate) fn consumer_waited(&self) -> Duration {
-        let queue = self.root_queue.empty_ns.load(Ordering::Relaxed);
-        Duration::from_nanos(self.inline_ns.load(Ordering::Relaxed) + queue)
+        self.inline.total() + self.root_queue.empty.total()
     }
 
     /// Returns the nanoseconds spent in the graph by the consumer, or by the thread ahead of it, and
@@ -220,10 +215,7 @@ impl EpochRun {
     pub(crate) fn spent(&self) -> (u64, u64) {
         let ahead = self.root_queue.busy_ns.load(Ordering::Relaxed);
         let pending_polls = self.root_queue.pending_polls.load(Ordering::Relaxed);
-        (
-            self.inline_ns.load(Ordering::Relaxed) + ahead,
-            pending_polls,
-        )
+        (self.inline.total().as_nanos() as u64 + ahead, pending_polls)
     }
 
     /// Returns true if every segment runs inline, so that a thread ahead of the consumer feeds no
