@@ -19,6 +19,8 @@ use crate::{Arity, Work};
 const REORDER: usize = 4;
 /// Maximum number of morsels in flight for each CPU worker, of I/O that seldom waits.
 const NEAR_PER_WORKER: usize = 8;
+/// Number of them at the start, unless the first output needs more.
+const LEAST_NEAR: usize = 2;
 
 /// Measured values that a segment passes on to the next epoch.
 #[derive(Debug, Default)]
@@ -84,8 +86,9 @@ impl Flight {
             order: settings.order,
             work: settings.shared.work,
             concurrency,
+            // More whole files than the first output needs would keep the workers from their decoding.
             other_concurrency: Concurrency::growing(
-                4 * settings.workers,
+                settings.start.max(LEAST_NEAR).min(4 * settings.workers),
                 NEAR_PER_WORKER * settings.workers,
             ),
             begun: Instant::now(),

@@ -97,3 +97,6 @@ impl ErasedChunks for Segment {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

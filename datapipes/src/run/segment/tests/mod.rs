@@ -1,0 +1,118 @@
+//! Segments whose morsels a test keeps, so that nothing depends on time.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll, Waker};
+
+use super::{InputLog, Segment, SegmentSettings};
+use crate::budget::{Account, Budget};
+use crate::graph::{ErasedChunks, Flow, Op};
+use crate::items::Demand;
+use crate::run::chain::{Chain, Link};
+use crate::run::morsel::{MorselJob, MorselShared, MorselTask, Spawner};
+use crate::settings::Order;
+use crate::sync::lock;
+use crate::{Arity, Context, Graph, Item, Items, Origin, Work};
+
+/// Jobs that nobody works on until the test does.
+#[derive(Clone, Default)]
+struct Jobs(Arc<Mutex<VecDeque<MorselJob>>>);
+
+impl Spawner for Jobs {
+    fn spawn(&self, job: MorselJob) -> MorselTask {
+        lock(&self.0).push_back(job);
+        MorselTask::Elsewhere
+    }
+}
+
+impl Jobs {
+    fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
+/// Settings of a segment of one step that changes nothing.
+fn settings(work: Work, workers: usize, jobs: &Jobs) -> SegmentSettings {
+    let graph = Graph::<u64>::from_vec(Vec::new()).map(|n| n);
+    let flow = Flow::new(&graph.root());
+    let (above, node) = (&flow.nodes[0].node, &flow.nodes[1].node);
+    let Op::Pipe(pipe) = &node.op else {
+        unreachable!("a map is a pipe")
+    };
+    let chain = Chain {
+        links: vec![Link {
+            pipe: pipe.clone(),
+            context: Context::default(),
+            edge: node.edge.clone(),
+            rows: None,
+        }],
+        input: above.edge.clone(),
+    };
+    let budget = Budget::new(1 << 30, 1, |_, _| true);
+    let shared = MorselShared {
+        chain,
+        work,
+        waits: None,
+        arity: Arity::One,
+        bell: Arc::default(),
+        account: Account::new(&budget, 0, 1 << 30, workers, Arc::default(), Vec::new()),
+        awaited: Arc::default(),
+        pace: Default::default(),
+        gauge: Arc::default(),
+    };
+    SegmentSettings {
+        shared: Arc::new(shared),
+        spawner: Box::new(jobs.clone()),
+        order: Order::Strict,
+        concurrency: 32 * workers,
+        start: 1,
+        workers,
+        set_by_user: false,
+        processes: false,
+        here: None,
+        learned: Arc::default(),
+        log: InputLog::Off,
+    }
+}
+
+/// Starts a segment over so many numbers.
+fn segment(items: u64, settings: SegmentSettings) -> Segment {
+    let results = (0..items).map(|n| Ok(Item::new(n, Origin::root(0, n))));
+    Segment::new(
+        Box::new(Items::from_results(results.collect::<Vec<_>>())),
+        settings,
+    )
+}
+
+/// Returns the number of items that come at once, if some do.
+fn poll(segment: &mut Segment, needed: usize) -> Poll<Option<usize>> {
+    let demand = Demand::up_to(needed).needing(needed);
+    let polled = segment.poll_chunk(&mut task::Context::from_waker(Waker::noop()), demand);
+    polled.map(|chunk| chunk.map(|chunk| chunk.len))
+}
+
+/// Returns the number of files whose reading begins before the first is there.
+fn near_reads(start: usize, workers: usize) -> usize {
+    let jobs = Jobs::default();
+    let mut settings = settings(Work::Io, workers, &jobs);
+    settings.start = start;
+    Arc::get_mut(&mut settings.shared)
+        .expect("not shared yet")
+        .waits = Some(Arc::default());
+    let mut segment = segment(1000, settings);
+    assert!(poll(&mut segment, 1).is_pending());
+    jobs.len()
+}
+
+#[test]
+fn a_fan_out_begins_with_two_whole_files_and_leaves_the_workers_to_decode_them() {
+    assert_eq!([1, 2, 8].map(|workers| near_reads(1, workers)), [2, 2, 2]);
+}
+
+#[test]
+fn a_batch_of_small_files_begins_with_what_keeps_the_workers_busy() {
+    assert_eq!(
+        [1, 2, 8].map(|workers| near_reads(256, workers)),
+        [4, 8, 32]
+    );
+}
