@@ -1,6 +1,6 @@
 //! Parts of graphs on workers that connect over TCP, here on loopback: images against threads on the
-//! same cores, batches of 38.5 MB against plain TCP, small items, workers that wait, the first batch,
-//! and the silence after a worker is killed.
+//! same cores, batches of 38.5 MB against plain TCP, small items, workers that wait, a distant worker, the
+//! first batch, and the silence after a worker is killed.
 //!
 //! `cargo bench --bench remote [-- --json]`. One line a case. Workers and consumer share the cores.
 //! The peer's figures for the same work are those of tf.data's service (`BENCHMARKS.md`).
@@ -8,7 +8,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,43 @@ impl Drop for Machine {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Passes on what comes, each piece after a delay.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (send, receive) = std::sync::mpsc::channel::<(Instant, Vec<u8>)>();
+    std::thread::spawn(move || {
+        for (due, bytes) in receive {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        let due = Instant::now() + delay;
+        if send.send((due, buffer[..len].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns an address from which everything takes half of a round trip, and back.
+fn distant(to: SocketAddr, round_trip: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has one");
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(to).expect("it listens");
+            let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+            let (near2, far2) = (clone(&near), clone(&far));
+            std::thread::spawn(move || pass_on(near, far, round_trip / 2));
+            std::thread::spawn(move || pass_on(far2, near2, round_trip / 2));
+        }
+    });
+    address
 }
 
 fn listen() -> Remote {
@@ -228,6 +265,30 @@ fn main() {
         5,
         &mut cases,
         (0.95, 0.0),
+    );
+
+    let computes: fn(Graph<u64>) -> Graph<u64> = |numbers| {
+        numbers.map(|n| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(200) {}
+            n
+        })
+    };
+    let count = 10_000u64;
+    let (near, _machine) = on_workers(1, |remote| {
+        Graph::range(0..count).on_workers(remote, computes)
+    });
+    let remote = listen();
+    let address = distant(remote.address(), Duration::from_millis(20));
+    let _machine = Machine::start(address, 1);
+    let far = loader(Graph::range(0..count).on_workers(remote, computes), 2);
+    let mut cases = [again("1 worker, near", &near), again("1 worker", &far)];
+    lines.beside(
+        "rtt=20ms, 0.2 ms an item",
+        count as f64,
+        5,
+        &mut cases,
+        (0.9, 0.0),
     );
 
     let first = first_batch();

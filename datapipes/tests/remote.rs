@@ -479,6 +479,35 @@ fn row_145_strangers_at_the_port_disturb_nobody() {
 
 /// A relay between workers and trainer, whose connections can be cut.
 fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicBool>) {
+    relay_of(to, Duration::ZERO)
+}
+
+/// Passes on what comes, each piece after a delay.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
+    let (send, receive) = std::sync::mpsc::channel::<(Instant, Vec<u8>)>();
+    std::thread::spawn(move || {
+        for (due, bytes) in receive {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        let due = Instant::now() + delay;
+        if send.send((due, buffer[..len].to_vec())).is_err() {
+            break;
+        }
+    }
+}
+
+/// A relay that passes on everything after a delay, in both directions.
+fn relay_of(
+    to: SocketAddr,
+    delay: Duration,
+) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (streams, open) = (
@@ -495,14 +524,11 @@ fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicB
             else {
                 continue;
             };
-            for (mut from, mut to) in [
+            for (from, to) in [
                 (near.try_clone().unwrap(), far.try_clone().unwrap()),
                 (far.try_clone().unwrap(), near.try_clone().unwrap()),
             ] {
-                std::thread::spawn(move || {
-                    let _ = std::io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(Shutdown::Both);
-                });
+                std::thread::spawn(move || pass_on(from, to, delay));
             }
             kept.lock().unwrap().extend([near, far]);
         }
@@ -535,6 +561,38 @@ fn row_137_a_network_that_is_cut_costs_no_sample() {
         }
         assert_eq!(batches, all(&here, epoch));
     }
+}
+
+/// One that works on two pieces at a time would do nothing for most of a round trip.
+#[test]
+fn a_distant_worker_has_as_many_pieces_of_work_as_a_round_trip_takes() {
+    let millisecond: fn(Graph<u64>) -> Graph<u64> = |numbers| {
+        numbers.map(|n| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1) {}
+            n
+        })
+    };
+    let remote = remote();
+    let (address, ..) = relay_of(remote.address(), Duration::from_millis(40));
+    let _machine = Machine::start(address, 1);
+    let there = loader(
+        Graph::range(0..1_000_000)
+            .on_workers(remote, millisecond)
+            .batch(32),
+    );
+    let mut epoch = there.epoch(0).blocking();
+    let mut expected = 0..;
+    until("it has many", || {
+        let batch = epoch.next().unwrap().unwrap();
+        assert!(batch.into_iter().eq(expected.by_ref().take(32)));
+        let jobs = processes(&there)
+            .children
+            .first()
+            .map_or(0, |child| child.jobs);
+        assert!(jobs <= 32, "{jobs}");
+        jobs >= 8
+    });
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
             place,
             memory: alive.resident,
             items: alive.items,
+            jobs: alive.jobs,
         });
     Some(ProcessStats {
         started: figures.started.load(Relaxed),

@@ -231,6 +231,9 @@ pub struct ChildStats {
     pub memory: u64,
     /// Items and errors that came out of the process.
     pub items: u64,
+    /// Morsels that it has: those in work, and those on their way to it.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub jobs: usize,
 }
 
 /// Figures of the queue before the consumer, or after a node that runs on a thread of its own.

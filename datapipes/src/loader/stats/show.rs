@@ -141,12 +141,13 @@ impl fmt::Display for Stats {
                         place,
                         memory,
                         items,
+                        jobs,
                     } = child;
                     write!(f, "; {place}: ")?;
                     match machine {
                         Some(machine) => write!(
                             f,
-                            "{} process {process}, {items} items",
+                            "{} process {process}, {items} items, {jobs} morsels in hand",
                             crate::error::escape(machine)
                         )?,
                         None => {

@@ -2,6 +2,7 @@
 
 use std::process::ExitStatus;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::child_process::ChildProcess;
 use super::plan::ChildrenPlan;
@@ -89,6 +90,15 @@ impl Child {
             Body::Process(_) => None,
             #[cfg(feature = "remote")]
             Body::Remote(worker) => Some(&worker.machine),
+        }
+    }
+
+    /// Returns the time of a message to a worker of another machine and its answer, when it connected.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        match &self.body {
+            Body::Process(_) => None,
+            #[cfg(feature = "remote")]
+            Body::Remote(worker) => Some(worker.round_trip),
         }
     }
 

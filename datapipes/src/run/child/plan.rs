@@ -51,6 +51,8 @@ pub(crate) struct Alive {
     pub resident: u64,
     /// Number of output items.
     pub items: u64,
+    /// Number of jobs that it has.
+    pub jobs: usize,
 }
 
 impl ChildFigures {
@@ -67,10 +69,10 @@ impl ChildFigures {
         self.lock().insert(child, alive);
     }
 
-    /// Sets the number of output items of a child.
-    pub(super) fn count(&self, child: ChildKey, items: u64) {
+    /// Sets what a child has done, and has to do.
+    pub(super) fn count(&self, child: ChildKey, items: u64, jobs: usize) {
         if let Some(alive) = self.lock().get_mut(&child) {
-            alive.items = items;
+            (alive.items, alive.jobs) = (items, jobs);
         }
     }
 

@@ -19,6 +19,7 @@ mod tls;
 mod workers;
 
 use std::fmt;
+use std::time::Duration;
 
 use super::queue_ends::{PutEnd, TakeEnd};
 use crate::error::escape;
@@ -33,6 +34,8 @@ pub(super) struct RemoteWorker {
     pub machine: String,
     /// Number of its process there.
     pub process: u32,
+    /// Time of a message to it and its answer.
+    pub round_trip: Duration,
 }
 
 /// A worker that was just let in, with the ends of its connection.

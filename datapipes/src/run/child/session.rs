@@ -27,6 +27,9 @@ use crate::{Error, ErrorKind, Result, Writer};
 
 /// Number of jobs that a child has at once: a current one and the next.
 const AT_ONCE: usize = 2;
+/// Greatest number of further jobs on their way to a distant worker, and of the bytes of their input.
+const ON_THE_WAY: usize = 30;
+const ON_THE_WAY_BYTES: usize = 16 << 20;
 /// Greatest time in which a child must build its part of the graph.
 const START: Duration = Duration::from_secs(60);
 /// Greatest time that a child may spend on cancelled work.
@@ -100,6 +103,12 @@ pub(super) struct Session<'a> {
     /// Number up to which jobs were cancelled in the child.
     cancelled: u64,
     items: u64,
+    /// Least time of a round trip that was seen, of a worker of another machine.
+    round_trip: Option<Duration>,
+    /// Time when a job was sent to a worker without any, until the job has ended.
+    alone_since: Option<Instant>,
+    /// Recent time of a job.
+    job_time: Option<Duration>,
     /// Memory lent to the child, by its number. Each piece costs the child a descriptor, and stays
     /// there even if it is gone in this process.
     lent: HashMap<u64, Weak<SharedMemory>>,
@@ -112,6 +121,9 @@ impl<'a> Session<'a> {
     pub(super) fn new(slot: &'a mut ChildSlot, child: Child) -> Self {
         let mut session = Session {
             slot,
+            round_trip: child.round_trip(),
+            alone_since: None,
+            job_time: None,
             child,
             ready: false,
             tasks: VecDeque::new(),
@@ -177,8 +189,16 @@ impl<'a> Session<'a> {
             if let Some(end) = self.poll_timer(cx) {
                 return Poll::Ready(end);
             }
+            self.publish();
             return Poll::Pending;
         }
+    }
+
+    /// Publishes what the child has done, and has to do.
+    fn publish(&self) {
+        let key = (self.child.id(), self.slot.place);
+        let jobs = self.tasks.len();
+        self.slot.plan().figures.count(key, self.items, jobs);
     }
 
     fn set_working(&mut self) {
@@ -397,8 +417,8 @@ impl<'a> Session<'a> {
             ))
         })?;
         self.slot.shared.progress();
-        let key = (self.child.id(), self.slot.place);
-        self.slot.plan().figures.count(key, self.items);
+        self.publish();
+        self.learn(Duration::from_nanos(done.spent));
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
@@ -447,6 +467,7 @@ impl<'a> Session<'a> {
             machine: self.child.machine().map(str::to_owned),
             resident: vitals.map_or(0, |vitals| vitals.resident),
             items: self.items,
+            jobs: self.tasks.len(),
         };
         self.unlend(|_, memory| memory.strong_count() > 0);
         let plan = self.slot.plan();
@@ -472,6 +493,35 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Learns from a job that has ended, and that took this time there.
+    fn learn(&mut self, spent: Duration) {
+        let overlap = self.slot.plan().hello.overlap as u32;
+        if let (Some(since), Some(least)) = (self.alone_since.take(), self.round_trip) {
+            self.round_trip = Some(least.min(since.elapsed().saturating_sub(spent)));
+        }
+        // Jobs that wait, wait at the same time.
+        let spent = spent / overlap;
+        self.job_time = Some(match self.job_time {
+            Some(known) => known - known / 4 + spent / 4,
+            None => spent,
+        });
+    }
+
+    /// Returns the number of jobs that the child may have at once: as many as it works on, the next,
+    /// and those that are done while an answer and the next order are on their way.
+    fn most_jobs(&self) -> usize {
+        let most = self.slot.plan().hello.overlap - 1 + AT_ONCE;
+        let (Some(round_trip), Some(job_time)) = (self.round_trip, self.job_time) else {
+            return most;
+        };
+        let bytes: usize = self.tasks.iter().map(|task| task.job.chunk.bytes).sum();
+        if bytes >= ON_THE_WAY_BYTES {
+            return most;
+        }
+        let on_the_way = round_trip.as_nanos().div_ceil(job_time.as_nanos().max(1));
+        most + on_the_way.min(ON_THE_WAY as u128) as usize
+    }
+
     /// Gives the child as much work as it may have at once. Returns true if anything was done.
     fn give_work(&mut self, cx: &mut Context<'_>) -> Result<bool> {
         if self.closed.is_some() {
@@ -493,13 +543,12 @@ impl<'a> Session<'a> {
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
         }
-        let most = self.slot.plan().hello.overlap - 1 + AT_ONCE;
         // A child may stay for long with work that was cancelled.
         let alone = self
             .tasks
             .front()
             .is_some_and(|task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number));
-        if !self.ready || self.leaving || alone || self.tasks.len() >= most {
+        if !self.ready || self.leaving || alone || self.tasks.len() >= self.most_jobs() {
             return Ok(false);
         }
         let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
@@ -531,6 +580,7 @@ impl<'a> Session<'a> {
         }
         if self.tasks.is_empty() {
             self.heard = Instant::now();
+            self.alone_since = Some(self.heard);
         }
         let places = task
             .alone

@@ -136,11 +136,13 @@ impl fmt::Display for Door {
 
 async fn greet(stream: tokio::net::TcpStream, remote: &Remote) -> Result<Arrival> {
     let mut ends = accept(stream, remote).await?;
-    let greeting = let_in(&mut ends, remote.rules.token.as_deref().unwrap_or_default()).await?;
+    let token = remote.rules.token.as_deref().unwrap_or_default();
+    let (greeting, round_trip) = let_in(&mut ends, token).await?;
     Ok(Arrival {
         worker: RemoteWorker {
             machine: greeting.machine,
             process: greeting.process,
+            round_trip,
         },
         orders: PutEnd::Remote(ends.put),
         reports: TakeEnd::Remote(ends.take),

@@ -14,6 +14,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use blake3::Hash;
 
@@ -120,11 +121,12 @@ async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
         .await
 }
 
-/// Receives a worker's greeting, and lets it in or tells it why not.
+/// Receives a worker's greeting, and lets it in or tells it why not. Returns the time of a round trip,
+/// too.
 ///
 /// # Errors
 /// The reason for which it was not let in.
-pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
+pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<(Greeting, Duration)> {
     let greeting = greeting(ends).await?;
     let greeting = match greeting {
         Ok(greeting) => greeting,
@@ -135,14 +137,17 @@ pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<Greeting> {
     let proof = |side| prove(side, token, &greeting.nonce, &nonce, ours, &binding);
     ends.send(&(true, nonce, *proof("trainer").as_bytes()))
         .await?;
+    // The worker has its executable's hash already, so its answer takes no time but that of the way.
+    let sent = Instant::now();
     let theirs = Hash::from_bytes(ends.receive(Wire::decode).await?);
+    let round_trip = sent.elapsed();
     // Comparing two hashes takes the same time wherever they differ.
     if theirs != proof("worker") {
         return refuse(ends, "it has another token".to_owned()).await;
     }
     ends.send(&true).await?;
     ends.take.set_most(MOST_KNOWN);
-    Ok(greeting)
+    Ok((greeting, round_trip))
 }
 
 /// Receives a worker's greeting, and refuses it for a reason that has nothing to do with it.
