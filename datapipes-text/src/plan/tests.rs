@@ -7,7 +7,7 @@ use super::*;
 use crate::{TokenWidth, TokenWriter};
 
 /// A store of documents of these lengths, whose tokens are the number of the document.
-fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
+pub(super) fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = TokenWriter::megatron(dir.path().join("a"), TokenWidth::U16).unwrap();
     for (number, &len) in (1..).zip(lengths) {
@@ -18,7 +18,7 @@ fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
     (dir, store)
 }
 
-fn lengths(count: usize) -> Vec<usize> {
+pub(super) fn lengths(count: usize) -> Vec<usize> {
     (0..count).map(|n| n * n * 31 % 97 % (1 + n % 40)).collect()
 }
 

@@ -283,6 +283,17 @@ impl TokenStore {
         self.0.width
     }
 
+    /// Describes what is in the store and not where it is, for settings: the same store elsewhere is
+    /// described in the same way.
+    pub(crate) fn contents(&self) -> String {
+        format!(
+            "{} tokens in {} documents, {:?}",
+            self.len(),
+            self.document_count(),
+            self.width()
+        )
+    }
+
     /// Returns the number of documents.
     pub fn document_count(&self) -> u64 {
         self.0.bounds.count()
