@@ -98,6 +98,9 @@ impl PackPlan {
 
     /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For
     /// attention within documents, `a * length + b * length * length`.
+    ///
+    /// A checkpoint has the costs of 1 token and of a quarter, a half and all of a row: an epoch is not
+    /// resumed with a function that gives others, since the rows would be in other steps.
     pub fn balance(self, cost: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         PackPlan {
             cost: Arc::new(cost),
@@ -157,6 +160,19 @@ impl PackPlan {
         report.padding = 1.0 - report.tokens as f64 / room as f64;
         report.waiting = 1.0 - means / f64::max(mosts, 1.0);
         Ok(report)
+    }
+
+    /// Describes all that decides about the rows: of the store what it has and not where it is, and of
+    /// the cost some values.
+    fn settings(&self) -> String {
+        let length = self.length as u64;
+        let costs = [1, length / 4, length / 2, length].map(|length| (self.cost)(length.max(1)));
+        format!(
+            "{length} of {}, step {}, window {}, costs {costs:?}",
+            self.store.contents(),
+            self.step,
+            self.window
+        )
     }
 
     fn problem(&self) -> Option<&'static str> {
@@ -261,10 +277,7 @@ impl Source for PackPlan {
         Hints::any_order()
             .is_resumable(true)
             .buffered_bytes(usize::try_from(self.window.saturating_mul(60)).unwrap_or(usize::MAX))
-            .settings(format_args!(
-                "{} of {:?}, step {}, window {}",
-                self.length, self.store, self.step, self.window
-            ))
+            .settings(self.settings())
             .problem(self.problem())
     }
 }

@@ -111,6 +111,34 @@ fn any_number_of_ranks_has_the_same_steps_also_after_a_stop() {
 }
 
 #[test]
+fn a_store_that_moved_goes_on_and_another_cost_is_refused() {
+    let (dir, here) = store(&lengths(90));
+    let plan = |store| PackPlan::new(store, 24).step(4).window(50);
+    let rows = |epoch: datapipes::Epoch<Vec<Packed>>| epoch.blocking().map(Result::unwrap);
+    let whole: Vec<_> = rows(loader(&plan(here.clone()), 0, 1).epoch(0)).collect();
+    let mut epoch = loader(&plan(here.clone()), 0, 1).epoch(0).blocking();
+    assert_eq!(epoch.by_ref().take(2).count(), 2);
+    let state = epoch.checkpoint().unwrap();
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    for file in ["a.bin", "a.idx"] {
+        std::fs::copy(dir.path().join(file), elsewhere.path().join(file)).unwrap();
+    }
+    let moved = plan(TokenStore::megatron(elsewhere.path().join("a")).unwrap());
+    let rest = loader(&moved, 0, 1).resume(&state).unwrap();
+    assert!(rows(rest).eq(whole[2..].iter().cloned()));
+
+    let (_other, fewer) = store(&lengths(89));
+    for other in [plan(here).balance(|length| 2 * length), plan(fewer)] {
+        let error = loader(&other, 0, 1)
+            .resume(&state)
+            .expect_err("another plan");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("pack_plan"), "{error}");
+    }
+}
+
+#[test]
 fn ranks_have_as_much_to_do() {
     let lengths: Vec<usize> = (0..4000)
         .map(|n: usize| 1 + (n * 7919) % 60 + 400 * usize::from(n.is_multiple_of(40)))
