@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use datapipes::{Arity, Context, Hints, Items, Pipe, Rng, Weigh};
+use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh};
 
 use crate::{Document, Tokens};
 
@@ -123,6 +123,10 @@ impl<T: Document> Pipe<T> for MaskTokens {
 ///
 /// Runs on the CPU workers; order is kept. The spans depend on seed, epoch and item alone.
 ///
+/// # Errors
+/// `Limit` in place of a document with more spans than there are [sentinels](SpanCorruption::sentinels)
+/// for, of which one more is needed at the end of its targets: the ids below are other tokens.
+///
 /// # Examples
 /// ```
 /// use datapipes::Graph;
@@ -138,6 +142,7 @@ impl<T: Document> Pipe<T> for MaskTokens {
 #[must_use]
 pub struct SpanCorruption {
     first: u32,
+    sentinels: u32,
     density: f64,
     span: f64,
 }
@@ -148,9 +153,16 @@ impl SpanCorruption {
     pub fn new(first_sentinel: u32) -> Self {
         SpanCorruption {
             first: first_sentinel,
+            sentinels: 100,
             density: 0.15,
             span: 3.0,
         }
+    }
+
+    /// Sets the number of sentinels that the tokenizer has. Defaults to 100, as T5's has. With the
+    /// default density and length of spans they are enough for documents of 1,989 tokens.
+    pub fn sentinels(self, sentinels: u32) -> Self {
+        SpanCorruption { sentinels, ..self }
     }
 
     /// Sets the share of the tokens that are in spans.
@@ -166,31 +178,45 @@ impl SpanCorruption {
         }
     }
 
-    fn corrupted(&self, ids: &[u32], rng: &mut Rng) -> (Vec<u32>, Vec<u32>) {
+    fn corrupted(&self, ids: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<u32>)> {
         if ids.len() < 2 {
-            return (ids.to_vec(), vec![self.first]);
+            return Ok((ids.to_vec(), vec![self.first]));
         }
         let noise = (ids.len() as f64 * self.density).round() as usize;
         let noise = noise.clamp(1, ids.len() - 1);
         let spans = (noise as f64 / self.span).round() as usize;
         let spans = spans.clamp(1, noise.min(ids.len() - noise));
+        if spans >= self.sentinels as usize {
+            let message = format!(
+                "a document of {} tokens has {spans} spans, which take {} sentinels of {}; cut it, or set other spans",
+                ids.len(),
+                spans + 1,
+                self.sentinels
+            );
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
         let between = partition(ids.len() - noise, spans, rng);
         let within = partition(noise, spans, rng);
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         let mut rest = ids;
-        let mut sentinel = self.first;
+        let mut sentinels = (0..=self.first).rev();
+        let mut sentinel = || {
+            sentinels
+                .next()
+                .expect("there are as many as spans, and one")
+        };
         for (between, within) in between.into_iter().zip(within) {
             let (kept, span);
             (kept, rest) = rest.split_at(between);
             (span, rest) = rest.split_at(within);
             inputs.extend_from_slice(kept);
+            let sentinel = sentinel();
             inputs.push(sentinel);
             targets.push(sentinel);
             targets.extend_from_slice(span);
-            sentinel = sentinel.saturating_sub(1);
         }
-        targets.push(sentinel);
-        (inputs, targets)
+        targets.push(sentinel());
+        Ok((inputs, targets))
     }
 }
 
@@ -216,21 +242,29 @@ impl<T: Document> Pipe<T> for SpanCorruption {
         let (this, context) = (self.clone(), cx.clone());
         input.each(cx, move |item| {
             let mut rng = context.rng(item.origin());
-            Some(Ok(
-                item.map(|document| this.corrupted(document.ids(), &mut rng))
-            ))
+            Some(item.try_map(|document| this.corrupted(document.ids(), &mut rng)))
         })
     }
     fn hints(&self) -> Hints {
         let SpanCorruption {
             first,
+            sentinels,
             density,
             span,
         } = self;
         let wrong = !(0.0..=1.0).contains(density) || span.is_nan() || *span < 1.0;
+        let no_ids = *sentinels == 0 || *sentinels - 1 > *first;
+        let mut settings = format!("from {first}, density {density}, span {span}");
+        // Checkpoints of earlier versions have no number.
+        if *sentinels != 100 {
+            settings += &format!(", {sentinels} sentinels");
+        }
         Hints::shardable()
             .arity(Arity::One)
-            .settings(format_args!("from {first}, density {density}, span {span}"))
+            .settings(settings)
+            .problem(
+                no_ids.then_some("no sentinels, or more of them than ids from the first one down"),
+            )
             .problem(
                 wrong.then_some(
                     "a density that is not between 0 and 1, or spans of less than a token",
@@ -328,6 +362,25 @@ mod tests {
     }
 
     #[test]
+    fn a_document_with_more_spans_than_sentinels_is_named() {
+        let lengths = [10, 1989, 2048];
+        let graph = Graph::from_vec(documents(lengths)).pipe(SpanCorruption::new(99));
+        let error = graph.collect().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Limit);
+        let said = "span_corruption: 0:2: limit reached: a document of 2048 tokens has 102 spans, which take 103 \
+                    sentinels of 100; cut it, or set other spans";
+        assert_eq!(error.to_string(), said);
+        // The sentinel at the end is the last one, with the id 0.
+        let spans = SpanCorruption::new(102).sentinels(103);
+        let (inputs, targets) = Graph::from_vec(documents([2048]))
+            .pipe(spans)
+            .collect()
+            .unwrap()
+            .remove(0);
+        assert_eq!((inputs.iter().min(), targets.last()), (Some(&1), Some(&0)));
+    }
+
+    #[test]
     fn wrong_settings_do_not_start() {
         let said = |graph: datapipes::Result<()>| graph.unwrap_err().to_string();
         let one = || Graph::from_vec(documents([1]));
@@ -335,10 +388,14 @@ mod tests {
         assert!(mask.contains("no vocabulary"), "{mask}");
         let span = said(
             one()
-                .pipe(SpanCorruption::new(9).span(f64::NAN))
+                .pipe(SpanCorruption::new(99).span(f64::NAN))
                 .collect()
                 .map(drop),
         );
         assert!(span.contains("spans of less than a token"), "{span}");
+        for spans in [SpanCorruption::new(98), SpanCorruption::new(9).sentinels(0)] {
+            let none = said(one().pipe(spans).collect().map(drop));
+            assert!(none.contains("more of them than ids"), "{none}");
+        }
     }
 }

@@ -7,7 +7,8 @@
 //! - **Pack** documents into rows of a fixed length, with labels, positions and the bounds of
 //!   documents: [`PackGraphExt::pack`], [`Pack`]. Attention masks are made from the bounds alone:
 //!   [`attention_mask`], [`PackedBatch::mask`].
-//! - **Batches of a number of tokens**, of items of similar length: [`TokenBatchGraphExt::token_batch`].
+//! - **Batches of a number of tokens**, of items of similar length: [`TokenBatchGraphExt::token_batch`],
+//!   and of a token store [`TokenStore::token_batches`], the same plan for all ranks.
 //!   Equal documents are left out by [`DistinctGraphExt::distinct`], and [`Fim`] moves the middle of
 //!   documents to their end. [`MaskTokens`] and [`SpanCorruption`] make what BERT and T5 learn from.
 //! - **Token stores**, for tokens made beforehand: [`TokenStore`] reads those of Megatron and
@@ -35,7 +36,7 @@ pub use fim::Fim;
 pub use mask::{Attention, MaskForm, attention_mask};
 pub use pack::{Labels, Overflow, Pack, PackGraphExt};
 pub use packed::{Packed, PackedBatch};
-pub use plan::{PackPlan, PackReport, PlannedRow};
+pub use plan::{PackPlan, PackReport, PlannedBatch, PlannedRow, TokenBatches};
 pub use store::{GptOrder, GptSample, TokenStore, TokenWidth, TokenWriter, Window};
 pub use text::Text;
 pub use token_budget::{TokenBatchGraphExt, TokenBudget};
@@ -72,6 +73,8 @@ mod tests {
         shared::<Pack>();
         shared::<PackPlan>();
         shared::<PlannedRow>();
+        shared::<TokenBatches>();
+        shared::<PlannedBatch>();
         shared::<TokenStore>();
         shared::<GptOrder>();
         shared::<GptSample>();

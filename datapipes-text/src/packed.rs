@@ -176,19 +176,18 @@ impl Collate for Packed {
 
 fn column<E: Element>(name: &str, rows: &[Packed], of: impl Fn(&Packed) -> &[E]) -> Result<Tensor> {
     let length = rows.first().map_or(0, |row| row.ids.len());
-    // Memory of batches that are gone, if they were large.
-    let mut batch = Tensor::zeros(E::DTYPE, [rows.len(), length])?;
-    let values = batch.as_mut_slice::<E>()?;
-    for (place, row) in rows.iter().enumerate() {
-        let row = of(row);
-        if row.len() != length {
-            let has = |length: usize| format!("length {length}");
-            let mismatch = Mismatch::new((0, has(length)), (place, has(row.len())));
-            return Err(mismatch.in_field(name).into());
+    Tensor::from_fill([rows.len(), length], |values| {
+        for (place, row) in rows.iter().enumerate() {
+            let row = of(row);
+            if row.len() != length {
+                let has = |length: usize| format!("length {length}");
+                let mismatch = Mismatch::new((0, has(length)), (place, has(row.len())));
+                return Err(mismatch.in_field(name).into());
+            }
+            values.extend_from_slice(row);
         }
-        values[place * length..][..length].copy_from_slice(row);
-    }
-    Ok(batch)
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod tests;
+mod token_batches;
+
+pub use self::token_batches::{PlannedBatch, TokenBatches};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,6 +98,9 @@ impl PackPlan {
 
     /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For
     /// attention within documents, `a * length + b * length * length`.
+    ///
+    /// A checkpoint has the costs of 1 token and of a quarter, a half and all of a row: an epoch is not
+    /// resumed with a function that gives others, since the rows would be in other steps.
     pub fn balance(self, cost: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         PackPlan {
             cost: Arc::new(cost),
@@ -154,6 +160,19 @@ impl PackPlan {
         report.padding = 1.0 - report.tokens as f64 / room as f64;
         report.waiting = 1.0 - means / f64::max(mosts, 1.0);
         Ok(report)
+    }
+
+    /// Describes all that decides about the rows: of the store what it has and not where it is, and of
+    /// the cost some values.
+    fn settings(&self) -> String {
+        let length = self.length as u64;
+        let costs = [1, length / 4, length / 2, length].map(|length| (self.cost)(length.max(1)));
+        format!(
+            "{length} of {}, step {}, window {}, costs {costs:?}",
+            self.store.contents(),
+            self.step,
+            self.window
+        )
     }
 
     fn problem(&self) -> Option<&'static str> {
@@ -221,19 +240,8 @@ impl PackPlan {
                 .sum(),
             pieces,
         };
-        let mut rows: Vec<PlannedRow> = rows.into_iter().map(planned).collect();
-        rows.sort_by_key(|row| row.cost);
-        let mut steps: Vec<Vec<PlannedRow>> = Vec::new();
-        while !rows.is_empty() {
-            steps.push(rows.split_off(rows.len() - self.step));
-        }
-        rng.shuffle(&mut steps);
-        // Neighbours by cost go to different ranks, and no rank has the most in all steps.
-        let offset = |rng: &mut Rng| rng.below(self.step as u64) as usize;
-        steps
-            .iter_mut()
-            .for_each(|step| step.rotate_left(offset(rng)));
-        Ok(steps.into_iter().flatten().collect())
+        let rows = rows.into_iter().map(planned).collect();
+        Ok(deal(rows, self.step, |row| row.cost, rng))
     }
 
     /// Divides rows of several pieces until there is a multiple of the rows of a step.
@@ -259,43 +267,72 @@ impl Source for PackPlan {
     type Out = PlannedRow;
 
     fn open(&self, cx: &Context) -> Items<PlannedRow> {
-        // The number of the window, of its rows that were given, and of all rows before it.
-        let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
-            Ok(restored) => restored.unwrap_or_default(),
-            Err(error) => return Items::fail(error),
-        };
-        let (this, cx) = (self.clone(), cx.clone());
-        Items::generate(async move |out| {
-            let order = Permutation::new(this.store.document_count(), cx.node_rng().next_u64());
-            while window < this.windows() && !cx.is_cancelled() {
-                // Each window has random numbers of its own, so that the plan can begin at any.
-                let mut rng = cx.rng(&cx.origin(window));
-                let rows = match this.rows(window, &order, &mut rng) {
-                    Ok(rows) => rows,
-                    Err(error) => return out.emit(Err(error.at(cx.node()))).await,
-                };
-                let count = rows.len() as u64;
-                for row in rows.into_iter().skip(given as usize) {
-                    out.snapshot(&cx, || (window, given, before));
-                    out.emit(Ok(Item::new(row, cx.origin(before + given))))
-                        .await;
-                    given += 1;
-                }
-                (window, given, before) = (window + 1, 0, before + count);
-            }
-            out.snapshot(&cx, || (window, given, before));
+        let this = self.clone();
+        let count = self.store.document_count();
+        open_windows(cx, count, self.windows(), move |window, order, rng| {
+            this.rows(window, order, rng)
         })
     }
     fn hints(&self) -> Hints {
         Hints::any_order()
             .is_resumable(true)
             .buffered_bytes(usize::try_from(self.window.saturating_mul(60)).unwrap_or(usize::MAX))
-            .settings(format_args!(
-                "{} of {:?}, step {}, window {}",
-                self.length, self.store, self.step, self.window
-            ))
+            .settings(self.settings())
             .problem(self.problem())
     }
+}
+
+/// Orders the rows of a window: those that cost about the same are in one step, and steps come in a
+/// random order.
+fn deal<R>(mut rows: Vec<R>, step: usize, cost: impl Fn(&R) -> u64, rng: &mut Rng) -> Vec<R> {
+    rows.sort_by_key(cost);
+    let mut steps: Vec<Vec<R>> = Vec::new();
+    while !rows.is_empty() {
+        steps.push(rows.split_off(rows.len().saturating_sub(step)));
+    }
+    rng.shuffle(&mut steps);
+    // Neighbours by cost go to different ranks, and no rank has the most in all steps.
+    for rows in &mut steps {
+        let offset = rng.below(step as u64) as usize % rows.len();
+        rows.rotate_left(offset);
+    }
+    steps.into_iter().flatten().collect()
+}
+
+/// Gives the rows of all windows of so many documents. Can be resumed at any row: the window is
+/// planned again.
+fn open_windows<R: Send + 'static>(
+    cx: &Context,
+    documents: u64,
+    windows: u64,
+    rows: impl Fn(u64, &Permutation, &mut Rng) -> Result<Vec<R>> + Send + Sync + 'static,
+) -> Items<R> {
+    // The number of the window, of its rows that were given, and of all rows before it.
+    let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
+        Ok(restored) => restored.unwrap_or_default(),
+        Err(error) => return Items::fail(error),
+    };
+    let cx = cx.clone();
+    Items::generate(async move |out| {
+        let order = Permutation::new(documents, cx.node_rng().next_u64());
+        while window < windows && !cx.is_cancelled() {
+            // Each window has random numbers of its own, so that the plan can begin at any.
+            let mut rng = cx.rng(&cx.origin(window));
+            let rows = match rows(window, &order, &mut rng) {
+                Ok(rows) => rows,
+                Err(error) => return out.emit(Err(error.at(cx.node()))).await,
+            };
+            let count = rows.len() as u64;
+            for row in rows.into_iter().skip(given as usize) {
+                out.snapshot(&cx, || (window, given, before));
+                out.emit(Ok(Item::new(row, cx.origin(before + given))))
+                    .await;
+                given += 1;
+            }
+            (window, given, before) = (window + 1, 0, before + count);
+        }
+        out.snapshot(&cx, || (window, given, before));
+    })
 }
 
 impl fmt::Debug for PackPlan {

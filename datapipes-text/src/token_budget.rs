@@ -147,6 +147,7 @@ pub trait TokenBatchGraphExt<T>: crate::sealed::Sealed {
     ///
     /// Each rank plans for itself, so ranks may have different numbers of batches: an
     /// [`Uneven`](datapipes::Uneven) policy says what then happens.
+    /// [`TokenStore::token_batches`](crate::TokenStore::token_batches) has one plan for all ranks.
     ///
     /// # Errors
     /// `Limit` in place of an item that is longer than the budget.

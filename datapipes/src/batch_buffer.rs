@@ -173,10 +173,43 @@ impl Pool {
     }
 }
 
+/// Memory of tensors that are gone.
+static SPARES: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::by_use(SPARE)));
+
+fn is_large<T>(len: usize) -> bool {
+    len >= LARGE / size_of::<T>()
+}
+
 /// Makes zeros in memory of tensors that are gone, if they are many; `None` for few.
 pub(crate) fn spare_zeros<T: Element>(len: usize) -> Option<SlabPart> {
-    static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::by_use(SPARE)));
-    (len >= LARGE / size_of::<T>()).then(|| POOL.zeros::<T>(len))
+    is_large::<T>(len).then(|| SPARES.zeros::<T>(len))
+}
+
+/// Makes an empty vector with room for so many numbers, in memory of tensors that are gone if they
+/// are many.
+pub(crate) fn spare_vec<T: Element>(len: usize) -> Vec<T> {
+    let spare = is_large::<T>(len).then(|| SPARES.reuse(len));
+    let mut values = spare.flatten().unwrap_or_else(|| Vec::with_capacity(len));
+    values.clear();
+    values
+}
+
+/// Lends the numbers of a [`spare_vec`] to a tensor, if they are many; the numbers back if they are
+/// few.
+pub(crate) fn spare_part<T: Element>(mut values: Vec<T>) -> Result<SlabPart, Vec<T>> {
+    let len = values.len();
+    if !is_large::<T>(len) {
+        return Err(values);
+    }
+    // A vector counts by its length, which has to stay what it was before it was used again.
+    values.resize(values.capacity().min(len + len / 8), T::default());
+    let slab = Slab::new(values, len, 0, &SPARES, Default::default());
+    Ok(SlabPart {
+        slab: Arc::new(slab),
+        start: 0,
+        len,
+        is_row: false,
+    })
 }
 
 /// The rows of one stream of items, which end up in batches of equal size.

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use crate::batch_buffer::{SlabPart, spare_zeros};
+use crate::batch_buffer::{SlabPart, spare_part, spare_vec, spare_zeros};
 use crate::dtype::with_dtype;
 use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
 
@@ -107,6 +107,44 @@ impl Tensor {
             Ok(_) => Buf::Shared(bytes, dtype),
             Err(_) => Buf::Owned(T::wrap(copied(&bytes))),
         });
+        Ok(Tensor { shape, buf })
+    }
+
+    /// Makes a tensor of what `fill` appends to an empty vector, which has room for it. Each number is
+    /// written once; the memory of large tensors is used again as that of [`zeros`](Tensor::zeros).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the shape has another number of elements; errors of `fill`.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Tensor;
+    /// let rows = [[1u16, 2], [3, 4]];
+    /// let batch = Tensor::from_fill([2, 2], |values| {
+    ///     rows.iter().for_each(|row| values.extend_from_slice(row));
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(batch.as_slice::<u16>()?, [1, 2, 3, 4]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn from_fill<T: Element>(
+        shape: impl Into<Vec<usize>>,
+        fill: impl FnOnce(&mut Vec<T>) -> Result<()>,
+    ) -> Result<Tensor> {
+        let shape = shape.into();
+        let needed = checked_len(&shape, T::DTYPE)?;
+        let mut values = spare_vec::<T>(needed);
+        fill(&mut values)?;
+        if needed != values.len() {
+            return Err(shape_error(format!(
+                "{} elements for shape {shape:?}, which has {needed}",
+                values.len()
+            )));
+        }
+        let buf = match spare_part(values) {
+            Ok(part) => Buf::Pooled(part),
+            Err(values) => Buf::Owned(T::wrap(values)),
+        };
         Ok(Tensor { shape, buf })
     }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::{TokenWidth, TokenWriter};
 
 /// A store of documents of these lengths, whose tokens are the number of the document.
-fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
+pub(super) fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = TokenWriter::megatron(dir.path().join("a"), TokenWidth::U16).unwrap();
     for (number, &len) in (1..).zip(lengths) {
@@ -18,7 +18,7 @@ fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
     (dir, store)
 }
 
-fn lengths(count: usize) -> Vec<usize> {
+pub(super) fn lengths(count: usize) -> Vec<usize> {
     (0..count).map(|n| n * n * 31 % 97 % (1 + n % 40)).collect()
 }
 
@@ -107,6 +107,34 @@ fn any_number_of_ranks_has_the_same_steps_also_after_a_stop() {
             .resume(&Checkpoint::merge(&states).unwrap())
             .unwrap();
         assert_eq!(rows(rest.blocking()), whole[stop..]);
+    }
+}
+
+#[test]
+fn a_store_that_moved_goes_on_and_another_cost_is_refused() {
+    let (dir, here) = store(&lengths(90));
+    let plan = |store| PackPlan::new(store, 24).step(4).window(50);
+    let rows = |epoch: datapipes::Epoch<Vec<Packed>>| epoch.blocking().map(Result::unwrap);
+    let whole: Vec<_> = rows(loader(&plan(here.clone()), 0, 1).epoch(0)).collect();
+    let mut epoch = loader(&plan(here.clone()), 0, 1).epoch(0).blocking();
+    assert_eq!(epoch.by_ref().take(2).count(), 2);
+    let state = epoch.checkpoint().unwrap();
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    for file in ["a.bin", "a.idx"] {
+        std::fs::copy(dir.path().join(file), elsewhere.path().join(file)).unwrap();
+    }
+    let moved = plan(TokenStore::megatron(elsewhere.path().join("a")).unwrap());
+    let rest = loader(&moved, 0, 1).resume(&state).unwrap();
+    assert!(rows(rest).eq(whole[2..].iter().cloned()));
+
+    let (_other, fewer) = store(&lengths(89));
+    for other in [plan(here).balance(|length| 2 * length), plan(fewer)] {
+        let error = loader(&other, 0, 1)
+            .resume(&state)
+            .expect_err("another plan");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains("pack_plan"), "{error}");
     }
 }
 

@@ -283,6 +283,17 @@ impl TokenStore {
         self.0.width
     }
 
+    /// Describes what is in the store and not where it is, for settings: the same store elsewhere is
+    /// described in the same way.
+    pub(crate) fn contents(&self) -> String {
+        format!(
+            "{} tokens in {} documents, {:?}",
+            self.len(),
+            self.document_count(),
+            self.width()
+        )
+    }
+
     /// Returns the number of documents.
     pub fn document_count(&self) -> u64 {
         self.0.bounds.count()
@@ -410,28 +421,26 @@ impl TokenStore {
             let message = format!("{}: window {number} of {count}", self.0.name);
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        let mut batch = Tensor::zeros(self.0.width.dtype(), [windows.len(), length])?;
         macro_rules! copy {
             ($number:ty) => {
-                for (row, window) in batch
-                    .as_mut_slice::<$number>()?
-                    .chunks_exact_mut(length)
-                    .zip(windows)
-                {
-                    let range = window * length as u64..(window + 1) * length as u64;
-                    for (to, from) in row.iter_mut().zip(self.bytes(&range)?.as_chunks().0) {
-                        *to = <$number>::from_le_bytes(*from);
+                Tensor::from_fill([windows.len(), length], |ids| {
+                    for window in windows {
+                        let range = window * length as u64..(window + 1) * length as u64;
+                        let begin = ids.len();
+                        let bytes = self.bytes(&range)?.as_chunks().0.iter();
+                        ids.extend(bytes.map(|id| <$number>::from_le_bytes(*id)));
+                        // A negative number is large as one without a sign.
+                        let largest = || ids[begin..].iter().map(|&id| i64::from(id) as u64).max();
+                        if self
+                            .0
+                            .vocab
+                            .is_some_and(|vocab| largest() >= Some(vocab.into()))
+                        {
+                            return Err(self.no_token(&range));
+                        }
                     }
-                    // A negative number is large as one without a sign.
-                    let largest = || row.iter().map(|&id| i64::from(id) as u64).max();
-                    if self
-                        .0
-                        .vocab
-                        .is_some_and(|vocab| largest() >= Some(vocab.into()))
-                    {
-                        return Err(self.no_token(&range));
-                    }
-                }
+                    Ok(())
+                })
             };
         }
         match self.0.width {
@@ -441,7 +450,6 @@ impl TokenStore {
             TokenWidth::U32 => copy!(u32),
             TokenWidth::I64 => copy!(i64),
         }
-        Ok(batch)
     }
 
     /// Reads all of the index and all tokens, and checks them.

@@ -157,3 +157,29 @@ fn debug_is_short() {
         "Tensor(u8 [9]: 0, 1, 2, 3, 4, 5, 6, 7, …)"
     );
 }
+
+#[test]
+fn what_is_appended_is_the_tensor_also_in_memory_that_was_used_before() {
+    for len in [3, 100_000, 90_000, 100_000] {
+        let filled = Tensor::from_fill([len], |values| {
+            assert!(values.is_empty() && values.capacity() >= len);
+            values.extend((0..len as u32).map(|n| n + len as u32));
+            Ok(())
+        });
+        let filled = filled.unwrap();
+        let numbers = filled.as_slice::<u32>().unwrap();
+        assert!(numbers.iter().copied().eq(len as u32..2 * len as u32));
+        assert_eq!(filled.is_pooled(), len > 3);
+    }
+    for len in [3, 100_000] {
+        let short = Tensor::from_fill::<u32>([len], |values| {
+            values.extend(std::iter::repeat_n(1, len - 1));
+            Ok(())
+        });
+        let said = format!("{} elements for shape [{len}]", len - 1);
+        let error = short.unwrap_err().to_string();
+        assert!(error.contains(&said), "{error}");
+    }
+    let failed = Tensor::from_fill::<u8>([1], |_| Err(Error::new(ErrorKind::Io, "unreadable")));
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Io);
+}
