@@ -1,6 +1,8 @@
 //! Package that owns the workspace's `examples/`, `tests/` and `benches/`. The library is in
 //! `datapipes/`.
-#![doc = include_str!("../README.md")]
+//!
+//! The samples of the README are compiled with the feature `text`, which one of them needs.
+#![cfg_attr(any(feature = "text", not(doctest)), doc = include_str!("../README.md"))]
 
 /// Compiles the samples of the guide in `docs/` as doc tests.
 #[cfg(doctest)]

@@ -19,6 +19,8 @@ mod nginx;
 mod s3;
 #[cfg(all(feature = "cloud", feature = "http", unix))]
 mod secrets;
+#[cfg(all(feature = "http", feature = "text", unix))]
+mod text;
 
 /// A variable that says where a server is.
 #[cfg(any(feature = "cloud", feature = "http"))]
