@@ -47,6 +47,7 @@ use crate::stores::{Get, Store};
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct Mds {
     store: Arc<dyn Store>,
     prefix: String,
