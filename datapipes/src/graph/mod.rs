@@ -247,19 +247,6 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.edge = edge)
     }
 
-    /// Sets the weight of items that are made of other items: by these, where items may own
-    /// something. Others weigh the size of their type, which costs nothing.
-    pub(crate) fn weighed_by_parts(
-        self,
-        weigh: impl Fn(&T) -> usize + Send + Sync + 'static,
-    ) -> Self {
-        if needs_drop::<T>() {
-            self.weighed(weigh)
-        } else {
-            self
-        }
-    }
-
     /// Returns a function that weighs values as the edge after the last node does: the bytes that
     /// all values of a slice keep alive. For the [`weighed`](Graph::weighed) of a step whose
     /// outputs contain its inputs.
