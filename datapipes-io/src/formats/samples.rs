@@ -11,7 +11,7 @@ use futures::StreamExt;
 
 use super::Codec;
 use crate::File;
-use crate::wire::wire_struct;
+use crate::codec::wire_struct;
 
 /// A group of files that belong together: a key, and the content of each file by suffix.
 ///

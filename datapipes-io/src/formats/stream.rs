@@ -46,14 +46,14 @@ struct Stop {
     heads: Vec<(u64, u64)>,
 }
 
-crate::wire::wire_struct!(Stop {
+crate::codec::wire_struct!(Stop {
     name,
     version,
     packed,
     at,
     heads
 });
-crate::wire::wire_struct!(Place {
+crate::codec::wire_struct!(Place {
     offset,
     record,
     line

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use super::Segmentation;
+use crate::codec::wire_struct;
 use crate::formats::json_offset;
-use crate::wire::wire_struct;
 
 /// Content of a file of annotations, by image.
 ///
