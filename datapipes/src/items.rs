@@ -123,7 +123,7 @@ pub struct Items<T> {
 const MAX_AHEAD: usize = 1024;
 /// Maximum number of nanoseconds spent ahead of need.
 pub(crate) const AHEAD_NS: f64 = 20_000.0;
-/// Number of items that have to come before one more may be made together with others.
+/// Number of items that must have come for each further item that may be made at once.
 const TRUST: usize = 64;
 
 /// Returns how many items to make at once, from their recent cost and the number that came so far.

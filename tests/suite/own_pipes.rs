@@ -439,7 +439,7 @@ fn row_118_a_pipe_of_ones_own_that_cannot_tell_is_refused_by_name() {
     );
     assert_eq!(
         refused(|_| Graph::range(0..80).pipe(Deal).pipe(Groups(8, Says::Role))),
-        "`groups` made batches of 8, 2 ranks of them a step, and makes batches of 8 for 4"
+        "a step had 2 batches of 8 items from `groups`, one for each rank, and would have 4 of 8"
     );
 }
 
@@ -481,7 +481,7 @@ fn an_output_of_which_nothing_was_said_ends_the_epoch_in_an_error() {
     let [Ok(_), Ok(_), Err(error)] = &seen[..] else {
         panic!("{seen:?}")
     };
-    let words = "says which inputs its outputs are made of (`Hints::lineage`), and said so of 2 by now, while";
+    let words = "names the inputs of its outputs (`Hints::lineage`), but has named those of 2 outputs, and given";
     assert!(
         error.to_string().starts_with("forgets: ") && error.to_string().contains(words),
         "{error}"

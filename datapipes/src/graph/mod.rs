@@ -89,13 +89,12 @@ impl<T: Send + 'static> Graph<T> {
                 Err(error) => (
                     None,
                     Some(format!(
-                        "wants a process of its own, but cannot travel: {error}"
+                        "wants a process of its own, but cannot be sent to a child process: {error}"
                     )),
                 ),
             },
             Some(None) => {
-                let problem =
-                    "wants a process of its own, and does not say how it travels: `Pipe::crossing`";
+                let problem = "wants a process of its own, but has no `Pipe::crossing` to be sent to a child process";
                 (None, Some(problem.to_owned()))
             }
         };

@@ -254,7 +254,7 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
     let Some(Crossing { input, output, .. }) = pipe.crossing() else {
         return Err(Error::new(
             ErrorKind::Config,
-            "the pipe does not say how it travels, once it has",
+            "after it was sent to a child process, the pipe returns no `Pipe::crossing`",
         ));
     };
     Ok(MadePart {
@@ -477,7 +477,9 @@ impl<T: Wire> Graph<T> {
         let above = self.root();
         let made = part(self);
         let marked = recipe
-            .map_err(|error| format!("the settings of its part cannot travel: {error}"))
+            .map_err(|error| {
+                format!("the settings of its part cannot be sent to a child process: {error}")
+            })
             .and_then(|recipe| {
                 let (input, output) = (WireOf::<T>::new(), WireOf::<U>::new());
                 let part = Arc::new(Part {

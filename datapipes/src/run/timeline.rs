@@ -505,7 +505,7 @@ impl Drop for MorselEvents {
 /// The consumer of a rank on the timeline: it waits for items, and uses them.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerEvents {
-    /// Since when it uses its last item, and which.
+    /// Start of the use of the last item, and the item's origin.
     using: Option<(Instant, Origin)>,
 }
 

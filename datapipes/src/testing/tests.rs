@@ -603,15 +603,15 @@ fn a_pipe_that_does_not_say_rightly_what_it_holds_or_gave_is_found_out() {
         (NotTaken, "says that it holds what is at place"),
         (
             OutputWithoutPlaces,
-            "and said so of 0 by now, while it gave 1 items and errors",
+            "but has named those of 0 outputs, and given 1 items and errors",
         ),
         (
             ErrorsWithoutPlaces,
-            "and said so of 0 by now, while it gave 1 items and errors",
+            "but has named those of 0 outputs, and given 1 items and errors",
         ),
         (
             OneForTwo,
-            "and said so of 2 by now, while it gave 1 items and errors",
+            "but has named those of 2 outputs, and given 1 items and errors",
         ),
         (
             PlacesOfTheNext,

@@ -148,10 +148,9 @@ impl ParquetFile {
     ///
     /// - Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
     ///   that statistics exclude costs no request.
-    /// - Of others are read first Bloom filters, if there are any for a comparison by `=` or `IN`;
-    ///   then the columns of the filter, of these only pages that may match; then, of the wanted
-    ///   columns, only pages with rows that match. A file without a page index is read by whole
-    ///   columns.
+    /// - Another row group is read in three steps: Bloom filters, if there are any for a comparison
+    ///   by `=` or `IN`; pages of the filter's columns that may have matching rows; pages of the
+    ///   wanted columns that have matching rows. Without a page index, whole columns are read.
     /// - The page index of these columns is read at the first sample, and stays in memory.
     ///
     /// # Errors

@@ -106,8 +106,8 @@ impl Timeline {
     /// Adds a sample of an epoch with this many workers. Returns true if samples were joined in
     /// pairs, so that the next ones are to be twice as long.
     ///
-    /// Work and waits count when they end. What is more than fits in the sample was done in those
-    /// before it.
+    /// Work and waits are counted when they end, so a sample may have more of them than its duration
+    /// allows. The excess belongs to the samples before it, and is moved there.
     pub fn push(&mut self, sample: Sample, workers: usize) -> bool {
         let segments = sample.segments.len();
         self.samples.push(sample);

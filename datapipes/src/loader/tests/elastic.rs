@@ -461,7 +461,7 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     refused(
         || range().batch(2),
         || range().batch(3),
-        "`batch` made batches of 2, 4 ranks of them a step, and makes batches of 3 for 3",
+        "a step had 4 batches of 2 items from `batch`, one for each rank, and would have 3 of 3",
     );
     let filtered = || range().filter(|n| *n < 40).batch(2);
     refused(
