@@ -197,7 +197,7 @@ impl fmt::Debug for Sample {
 /// may, the samples before and after it are left out. All files and samples that are left out are
 /// counted as dropped.
 ///
-/// The [origin](datapipes::Origin) of a sample is that of its first member, named by the key.
+/// A sample has the [origin](datapipes::Origin) of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Samples {

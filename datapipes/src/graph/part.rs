@@ -304,7 +304,7 @@ impl<T: Wire> Graph<T> {
     /// Linux the part runs in this process, on threads; with `workers(0)` on the consumer's thread.
     /// There, a crash ends the program.
     ///
-    /// - **Order and result** are those of the same steps without processes.
+    /// - **Order and result** are the same as without processes.
     /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or
     ///   as many as take a millisecond. A large slice or [`Tensor`](crate::Tensor) in the output is
     ///   copied once, by the child, into memory that both share.

@@ -170,7 +170,7 @@ pub struct TraceSummary {
 }
 
 impl TraceWriter {
-    /// Ends the trace: writes what is left and closes the file.
+    /// Ends the trace: writes the remaining events and closes the file.
     ///
     /// # Errors
     /// `Io` if something could not be written, as on a full disk. What was written before is there.

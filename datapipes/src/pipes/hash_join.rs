@@ -408,7 +408,7 @@ impl<A: Send + 'static> Graph<A> {
     ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it.
     /// - *Ranks*: the sharding filter belongs above this graph, or below the join. Each rank reads
     ///   the table whole.
-    /// - *Origins*: a pair has those of both.
+    /// - *Origins*: a pair has the origins of both items.
     /// - *Resume*: a resumed epoch makes the table again, from the beginning of the other graph,
     ///   which has to give the same then.
     ///

@@ -109,7 +109,7 @@ impl Remote {
     /// Listens for workers at an address. With port 0 the system chooses one, see
     /// [`address`](Remote::address).
     ///
-    /// The [token](Remote::token) is that of the variable `DATAPIPES_TOKEN`, if it is set.
+    /// The [token](Remote::token) defaults to the variable `DATAPIPES_TOKEN`.
     ///
     /// # Errors
     /// The error of the system if the address is not one of this machine, or is in use.
@@ -168,7 +168,7 @@ impl Remote {
     /// nobody between the two can pass it on. The files are read once, here.
     ///
     /// # Errors
-    /// A file cannot be read or is none in the PEM format, or the key is not that of the
+    /// A file cannot be read or is not in the PEM format, or the key does not belong to the
     /// certificate.
     ///
     /// # Examples

@@ -21,7 +21,7 @@ const WORKED: usize = 1 << 16;
 /// Arrows to one slice.
 const ARROWS: usize = 8;
 
-/// Amount of detail in a [trace](crate::DataLoader::trace). Each level has what is in the ones
+/// Amount of detail in a [trace](crate::DataLoader::trace). Each level includes the ones
 /// before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]

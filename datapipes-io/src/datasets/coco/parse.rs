@@ -208,7 +208,7 @@ fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// A list of ids, of which the first are shown.
+/// A list of ids; its text shows the first ones.
 struct Ids(Vec<i64>);
 
 impl Ids {

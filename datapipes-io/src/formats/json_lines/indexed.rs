@@ -22,7 +22,7 @@ const LONG: usize = 64 << 10;
 /// The values of a file of JSON lines in a store, by index: each is read by one request for its
 /// line, and parsed.
 ///
-/// - Values and blank lines are those of [`JsonLines`](super::JsonLines); a compressed file has no
+/// - Values and blank lines are as for [`JsonLines`](super::JsonLines); a compressed file has no
 ///   lines by index.
 /// - The positions are in a [`LineIndex`]: made when the file is opened, or cached in a file.
 /// - A file that was changed since is the error `Changed`: by its version, if the store has
@@ -101,7 +101,7 @@ impl<T> IndexedJsonLines<T> {
     /// [`LineIndex::cached`].
     ///
     /// # Errors
-    /// Those of [`LineIndex::cached`].
+    /// The errors of [`LineIndex::cached`].
     pub async fn open_cached(
         store: impl Store,
         key: impl Into<Arc<str>>,

@@ -60,7 +60,7 @@ impl Mds {
     /// Reads the index of the data set below `prefix` (which may be empty).
     ///
     /// # Errors
-    /// The errors of the store, and those of [`MdsIndex::parse`].
+    /// The errors of the store and of [`MdsIndex::parse`].
     pub async fn open(store: impl Store, prefix: &str) -> Result<Mds> {
         let key = below(prefix, "index.json");
         let json = store.read(&key).await?;

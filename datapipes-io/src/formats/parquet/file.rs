@@ -1,4 +1,4 @@
-//! A Parquet file by its row groups, of which only the wanted columns are read.
+//! A Parquet file by its row groups. Only the wanted columns are read.
 
 mod rows;
 
@@ -41,7 +41,7 @@ const NEAR: u64 = 256 << 10;
 ///   only the pages that may have such rows are read.
 /// - [`Indexed`](datapipes::Indexed) shuffles row groups, shards them over ranks, and
 ///   mixes or [concatenates](datapipes::Indexed::concat) files.
-/// - The checks are those of [`Parquet`](super::Parquet). If the store has versions, a file that
+/// - The checks are as for [`Parquet`](super::Parquet). If the store has versions, a file that
 ///   was changed since is the error `Changed`.
 ///
 /// Clones share everything except the choice of columns and rows.

@@ -192,7 +192,7 @@ pub(super) struct Panel {
 /// Greatest number of segments that are shown, the busiest ones.
 const SEGMENTS: usize = 8;
 
-/// Returns the panels of a timeline, of which the last figures are given.
+/// Returns the panels of a timeline that ends with the given figures.
 pub(super) fn panels(samples: &[Sample], stats: &Stats) -> Vec<Panel> {
     let line = |name: &str, color: usize, join: Join, value: &dyn Fn(&Sample) -> f64| Line {
         name: name.to_owned(),
