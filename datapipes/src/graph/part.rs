@@ -418,8 +418,8 @@ impl<T: Wire> Graph<T> {
     ///   ([`Remote::or_here`](crate::Remote::or_here)).
     /// - **Refused**, with the reason in both logs: another executable, another version of the
     ///   protocol, another token, a certificate that is not trusted.
-    /// - **Cost**: what a worker makes crosses the network uncompressed, and is copied once on each
-    ///   side. A part that ends with small items (`u8` pixels instead of `f32`) costs less.
+    /// - **Cost**: outputs cross the network uncompressed, and are copied once on each side. A part
+    ///   that ends with small items (`u8` pixels instead of `f32`) costs less.
     /// - **Memory**: beside the bytes that the loader promises, this process holds one message of each
     ///   worker, which is an item, or 256 KiB of small ones.
     /// - **Output** that a worker prints stays on its machine; its events for `tracing` arrive in

@@ -34,11 +34,11 @@ const WAIT: Duration = Duration::from_secs(60);
 ///
 /// A clone has the same workers: several parts, loaders and running epochs of a program share them.
 /// Each has its own exact sequence, whoever works for it. A worker works for one of them at a time;
-/// it is handed over after its pieces of work, by starting its process again. Those that have work
-/// get equal numbers, and take turns of a second where there are fewer workers than they are. A
-/// loader between two epochs hands over all; an epoch for which nothing can be done for 2 s, since
-/// its consumer takes nothing, all but one. So an epoch that begins has a worker after the pieces of
-/// work of others, and a second or two.
+/// it is handed over after its pieces of work, by starting its process again. Epochs that
+/// have work get equal numbers of workers; if there are fewer workers than epochs, they take turns
+/// of a second. A loader between two epochs hands over all its workers. An epoch that has had no
+/// work for 2 s, since its consumer takes nothing, hands over all but one. So a new epoch has a
+/// worker a second or two after the others have finished their pieces of work.
 ///
 /// # Examples
 /// ```no_run
