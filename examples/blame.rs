@@ -6,7 +6,7 @@
 //! standard deviation then divides by zero.
 //!
 //! The program also answers
-//! `datapipes blame STATE --steps A..B --out DIR -- target/release/examples/blame`; it prints the
+//! `datapipes blame CHECKPOINT --steps A..B --out DIR -- target/release/examples/blame`; it prints the
 //! command with the paths.
 
 mod support;

@@ -112,9 +112,9 @@ fn run(args: &Args) -> Result<(), BoxError> {
     let seed = args.get("seed").unwrap_or(7);
     let photo = Graph::from_vec(vec![photo()?]);
     let mut page = String::from(
-        "# Picture steps\n\n\
-         Each step is a method of a graph of pictures. The random ones draw by the loader's seed and the\n\
-         picture, so a run repeats itself. `cargo run --release --example gallery` makes this page.\n\n\
+        "# Image steps\n\n\
+         Each step is a method of a graph of images. The random ones draw by the loader's seed and the\n\
+         image, so a run repeats itself. `cargo run --release --example gallery` makes this page.\n\n\
          | step | of this | makes this |\n|---|---|---|\n",
     );
     let mut steps = steps(&photo);

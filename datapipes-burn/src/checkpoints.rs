@@ -120,12 +120,8 @@ where
 struct Files(PathBuf);
 
 impl Files {
-    /// Returns the path of the loader's checkpoint. Earlier versions named it `.state`.
+    /// Returns the path of the loader's checkpoint.
     fn data(&self, number: usize) -> PathBuf {
-        let earlier = self.0.join(format!("data-{number}.state"));
-        if earlier.exists() {
-            return earlier;
-        }
         self.0.join(format!("data-{number}.checkpoint"))
     }
 
@@ -143,9 +139,8 @@ impl Files {
         for entry in fs::read_dir(&self.0).map_err(|error| self.failed(error))? {
             let name = entry.map_err(|error| self.failed(error))?.file_name();
             let number = name.to_str().and_then(|name| {
-                let (number, extension) = name.strip_prefix("data-")?.split_once('.')?;
-                let is_ours = matches!(extension, "checkpoint" | "state");
-                number.parse().ok().filter(|_| is_ours)
+                let number = name.strip_prefix("data-")?.strip_suffix(".checkpoint")?;
+                number.parse().ok()
             });
             newest = newest.max(number.filter(|&number| self.is_whole(number)));
         }
@@ -259,19 +254,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_whole_checkpoint_is_found_by_its_name_of_now_or_earlier() {
+    fn the_newest_whole_checkpoint_is_found() {
         let folder = std::env::temp_dir().join(format!("datapipes-burn-{}", std::process::id()));
         let files = Files(folder.clone());
         fs::create_dir_all(&folder).unwrap();
-        for (data, expected) in [("data-3.state", 3), ("data-7.checkpoint", 7)] {
-            fs::write(folder.join(data), "").unwrap();
+        for number in [3, 7] {
+            fs::write(files.data(number), "").unwrap();
             for part in PARTS {
-                fs::write(files.part(part, expected), "").unwrap();
+                fs::write(files.part(part, number), "").unwrap();
             }
-            assert_eq!(files.newest().unwrap(), Some(expected));
-            assert_eq!(files.data(expected), folder.join(data));
+            assert_eq!(files.newest().unwrap(), Some(number));
         }
-        for other in ["data-8.checkpoint", "data-9.checkpoint.new", "data-x.state"] {
+        for other in [
+            "data-8.checkpoint",
+            "data-9.checkpoint.new",
+            "data-x.checkpoint",
+        ] {
             fs::write(folder.join(other), "").unwrap();
         }
         assert_eq!(files.newest().unwrap(), Some(7));

@@ -31,6 +31,7 @@ use datapipes::{DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, asy
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct BurnDataset<T> {
     samples: Indexed<T>,
     len: usize,

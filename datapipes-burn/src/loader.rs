@@ -51,6 +51,7 @@ use crate::{IntoBurn, Waits};
 /// assert_eq!((rows, loader.num_items(), loader.next_epoch()), (vec![4, 4, 2], 10, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use]
 pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
     pub(crate) device: Device,

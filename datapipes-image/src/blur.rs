@@ -8,8 +8,8 @@ use crate::portable::exp;
 /// Blurs an image with a Gaussian. `kernel` is the number of columns and rows that are weighed,
 /// `sigma` the standard deviation in pixels. Edges are mirrored, without the edge itself.
 ///
-/// The result is that of torchvision's `gaussian_blur` on an image or a tensor of `u8`. A value may
-/// differ by 1, since 32-bit floats are summed in another order before rounding; in noise, one
+/// The result equals that of torchvision's `gaussian_blur` on an image or a tensor of `u8`. A value
+/// may differ by 1, since 32-bit floats are summed in another order before rounding; in noise, one
 /// value in 20,000 did. The two directions are computed one after the other. Allocates the result
 /// and `kernel` rows of `f32`. For a range of sigmas, see [`RandomGaussianBlur`].
 ///

@@ -102,7 +102,7 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
     Image::new(part.width, part.height, image.channels(), data)
 }
 
-/// Crops the middle. If the part cannot be centred to the pixel, its place is that of torchvision.
+/// Crops the middle. If the part cannot be centred to the pixel, its place is as in torchvision.
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] if the image is smaller. There is no padding.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
+use crate::codec::wire_struct;
 use crate::stores::Store;
-use crate::wire::wire_struct;
 
 /// A file that was listed, or is known by name, and has not been read.
 ///

@@ -125,7 +125,7 @@ pub trait FileGraphExt: Sized {
 
     /// Maps each file into memory instead of reading it (`MapFiles`). Needs the feature `mmap`.
     ///
-    /// Mapping suits large local files of which only parts are needed, or that are read repeatedly:
+    /// Mapping suits large local files that are read in part, or repeatedly:
     /// nothing is copied, and untouched pages are not read. To read whole files once,
     /// [`load_files`](FileGraphExt::load_files) is faster, because it requests many files at a
     /// time; a mapped file is read page by page, and the thread that computes waits for each page.

@@ -37,11 +37,11 @@ pub mod stores;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+mod codec;
 mod file;
 mod graph;
 mod replace;
 mod splits;
-mod wire;
 
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};

@@ -4,6 +4,7 @@ use datapipes::{Element, Error, ErrorKind, Result, Tensor};
 
 /// Tokens of its own segment that a token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Attention {
     /// Itself and those before it, as for a model that predicts the next token.
     Causal,
@@ -13,6 +14,7 @@ pub enum Attention {
 
 /// The form of a mask, in which frameworks differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MaskForm {
     /// `bool`, true where a token attends: PyTorch's `scaled_dot_product_attention`; candle's
     /// `where_cond`, once it is `u8`.

@@ -802,8 +802,8 @@ impl SlabPart {
         self.is_row = false;
     }
 
-    /// Returns the numbers as a vector: moved out if this is all that is left of the slab, from its
-    /// start on, and no small part of it; else copied.
+    /// Returns the numbers as a vector. They are moved if the part begins at the start of the slab, is
+    /// its last owner, and covers at least half of it; otherwise they are copied.
     pub(crate) fn into_typed(mut self) -> TypedVec {
         self.is_row = false;
         let copies =

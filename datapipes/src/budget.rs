@@ -221,9 +221,11 @@ impl BudgetState {
     }
 
     /// Returns the wakers of the oldest waiting part of each edge, if it can go on with `bytes` in
-    /// all. They are to be called outside of the lock. A part may need less by now, so it is also
-    /// woken to look for itself after some items, and if nothing else is at its edge; but not if
-    /// nothing `moved`, since the part that has just given up its bytes would look without end.
+    /// all. The caller wakes them after it has released the lock.
+    ///
+    /// A part may need fewer bytes by now. So it is also woken after every few items, and when its
+    /// edge is empty, to check again. It is not woken if nothing `moved`: a part that has just given
+    /// up its bytes would wake itself without end.
     fn first(&mut self, bytes: usize, moved: bool) -> Vec<Waker> {
         let (held, alone) = (self.held, self.alone);
         let looks = moved && self.moves.is_multiple_of(LOOK);

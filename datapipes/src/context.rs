@@ -263,8 +263,9 @@ impl Context {
         }
     }
 
-    /// Returns the context of the same node in another round of a repeat.
-    pub(crate) fn in_round(&self, round: u64) -> Context {
+    /// Returns the context of the same node in another round of a [`repeat`](crate::Graph::repeat),
+    /// with the [origins](Context::origin) and random numbers of that round.
+    pub fn in_round(&self, round: u64) -> Context {
         let inner = &*self.0;
         let (node, run) = (inner.node.clone(), inner.run.clone());
         Context::new(node, inner.source, run, round, inner.counters.clone())

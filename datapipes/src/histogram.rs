@@ -156,8 +156,8 @@ impl Histogram {
         Duration::from_nanos(self.max_ns)
     }
 
-    /// Returns the duration that this share of all durations does not exceed, for a share in
-    /// `[0, 1]`; zero if there are no durations.
+    /// Returns a quantile of the durations: the given share of them, in `[0, 1]`, is not longer. Zero
+    /// if there are no durations.
     pub fn quantile(&self, share: f64) -> Duration {
         let rank = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;

@@ -123,7 +123,7 @@ pub struct Items<T> {
 const MAX_AHEAD: usize = 1024;
 /// Maximum number of nanoseconds spent ahead of need.
 pub(crate) const AHEAD_NS: f64 = 20_000.0;
-/// Number of items that have to come before one more may be made together with others.
+/// Number of items that must have come for each further item that may be made at once.
 const TRUST: usize = 64;
 
 /// Returns how many items to make at once, from their recent cost and the number that came so far.
@@ -278,7 +278,7 @@ impl<T: Send + 'static> Items<T> {
     ///
     /// `f` gets chunks of any size, with their errors, and returns what comes out in their place,
     /// errors included; if that is empty, the next chunk is taken at once. If `f` leaves items out,
-    /// larger chunks are taken in proportion, unless the consumer asks for no more than it needs.
+    /// larger chunks are taken in proportion, unless the consumer asks only for the items it needs.
     /// No item waits inside between two calls of `f`. A panic of `f` ends the stream; one inside
     /// [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is an error that names node and
     /// item. A resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
@@ -379,9 +379,9 @@ impl<T: Send + 'static> Items<T> {
     }
 
     /// Returns a reasonable number of items to ask for if one is needed. The number is more than
-    /// one only if items have been cheap of late, so that running ahead costs no more than some
-    /// microseconds. It grows slowly, with every 64 items that came before: if one item takes for
-    /// ever, the others made with it are not delivered.
+    /// one only if the latest items were cheap, so that running ahead costs at most some
+    /// microseconds. It grows by one for every 64 items that have come, since an item that never
+    /// completes withholds the others that are made with it.
     pub fn ahead(&self) -> usize {
         self.is_timed.set(true);
         at_once(self.cost_ns, self.seen).min(MAX_AHEAD)

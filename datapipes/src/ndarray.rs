@@ -49,9 +49,9 @@ impl Tensor {
             .map_err(|error| refused(&shape, error))
     }
 
-    /// Takes over an array. One in standard layout (row-major, contiguous: what most constructors
-    /// make) is moved, with no copy; what a slice of it left out is cut off first. Any other, such
-    /// as a transposed one, is copied once.
+    /// Takes over an array. An array in standard layout (row-major and contiguous, as most
+    /// constructors make it) is moved without a copy, and elements outside of its slice are cut
+    /// off. Any other, such as a transposed one, is copied once.
     ///
     /// # Errors
     /// None that the types do not rule out.

@@ -151,9 +151,9 @@ impl Tensor {
     /// Returns a tensor of zeros, or `false`.
     ///
     /// From 128 KiB on, memory of such tensors that were dropped is used again, in all of the
-    /// process: new memory costs a page fault every 4 KiB. What is kept for that is at most 64 MiB,
-    /// and no more than the largest of 8 MiB, one tensor, and what such tensors occupy. A tensor whose
-    /// elements were moved out gives nothing back.
+    /// process: new memory costs a page fault every 4 KiB. The process keeps at most 64 MiB for
+    /// this, and at most as much as the largest of three: 8 MiB, one tensor, all such tensors that
+    /// are in use. A tensor whose elements were moved out gives nothing back.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.

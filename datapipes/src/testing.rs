@@ -14,6 +14,7 @@
 //! All functions of this module panic with a description if the contract does not hold: they are
 //! for tests.
 
+mod cases;
 mod errors;
 mod feed;
 mod join;
@@ -46,6 +47,8 @@ use crate::{
 };
 
 pub use crate::run::block_on;
+#[doc(hidden)]
+pub use cases::{cases, some_of};
 pub use feed::JoinInputs;
 #[cfg(test)]
 pub(crate) use join::check_but_len;

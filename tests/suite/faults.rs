@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use datapipes::pipes::{Batch, Fork, Stop, TryMap, Zip};
-use datapipes::{DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Uneven};
+use datapipes::{DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Uneven, testing};
 use futures::StreamExt;
 
 const WORKERS: [usize; 4] = [0, 1, 2, 8];
@@ -637,7 +637,7 @@ fn row_33_a_length_of_one_on_every_edge_and_none_of_zero() {
     };
     let whole = run(graph(1000), 0).unwrap();
     for workers in WORKERS {
-        for order in [Order::Strict, Order::Arrival, Order::Bounded(1)] {
+        for order in testing::some_of([Order::Strict, Order::Arrival, Order::Bounded(1)]) {
             let builder = DataLoader::builder(graph(1)).workers(workers).order(order);
             let loader = builder
                 .prefetch(1)
@@ -703,7 +703,7 @@ fn sorted_again(batches: Vec<Vec<u64>>, like: &[Vec<u64>]) -> Vec<Vec<u64>> {
 #[test]
 fn row_36_a_diamond_with_a_slow_or_filtering_branch() {
     for workers in WORKERS {
-        for buffer in [1, 2, 10, 200] {
+        for buffer in testing::some_of([1, 2, 10, 200]) {
             let fork = || {
                 let mut outputs = Graph::range(0..200).split(Fork::new(2).buffer(buffer));
                 let b = outputs.pop().unwrap();

@@ -15,7 +15,7 @@ use datapipes::pipes::{
 };
 use datapipes::{
     Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Join, Lookup,
-    OnError, Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait,
+    OnError, Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait, testing,
 };
 use proptest::prelude::*;
 
@@ -1281,15 +1281,12 @@ pub fn cases_apart(usual: u32) -> u32 {
     cases(usual, "DATAPIPES_PROCESS_CASES")
 }
 
-/// Number of graphs to try: what the variable says; otherwise the usual number where
-/// `DATAPIPES_ALL_CASES` is set, as in the gate, and a third of it elsewhere, other ones in each run.
+/// Number of graphs to try: what the variable says, otherwise as in all long tests; other ones in
+/// each run.
 fn cases(usual: u32, variable: &str) -> u32 {
     let said = std::env::var(variable).ok();
-    match said.and_then(|cases| cases.parse().ok()) {
-        Some(cases) => cases,
-        None if std::env::var_os("DATAPIPES_ALL_CASES").is_some() => usual,
-        None => usual.div_ceil(3),
-    }
+    let said = said.and_then(|cases| cases.parse().ok());
+    said.unwrap_or_else(|| testing::cases(usual as usize) as u32)
 }
 
 /// Settings with which a graph is run.

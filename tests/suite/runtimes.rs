@@ -11,7 +11,7 @@ use datapipes::index::{Drawn, Draws, Sampler};
 use datapipes::pipes::{Demux, Retry, Stop, TryMap};
 use datapipes::{
     Arity, BoxError, Checkpoint, Context, DataLoader, ErrorKind, Graph, Hints, Indexed, Items,
-    Join, Order, Pipe, Rng, Source, Uneven,
+    Join, Order, Pipe, Rng, Source, Uneven, testing,
 };
 use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
@@ -342,7 +342,7 @@ fn in_time<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'stat
 #[test]
 fn law_12_an_epoch_polled_as_a_stream_runs_no_function_of_the_user_on_the_thread_that_polls() {
     for runtime in [single(), several()] {
-        for workers in [1, 2, 8] {
+        for workers in testing::some_of([1, 2, 8]) {
             for prefetch in [None, Some(0), Some(1)] {
                 let (seen, alive) = (Seen::default(), Arc::<AtomicU64>::default());
                 let graph = everything(&seen, &alive);

@@ -305,6 +305,45 @@ fn doc_tests_include_files_by_whole_paths() {
     }
 }
 
+/// Imports are one door; a method that only this crate may call is another.
+#[test]
+fn built_in_nodes_call_public_methods() {
+    let broken = check_methods(&workspace());
+    assert_none(&broken);
+}
+
+#[test]
+fn a_private_method_of_a_pipe_is_named() {
+    let graph = "pub struct Graph; impl Graph { pub(crate) fn hidden(&self) {} pub fn shown(&self) {} \
+                 pub(crate) fn each(&self) {} }";
+    let items = "impl Items { pub fn each(self) {} }";
+    let pipe = "fn f(graph: Graph) {\n graph.shown();\n graph\n .hidden();\n graph.each();\n}";
+    let files = [
+        Source::new("datapipes/src/graph/mod.rs", graph),
+        Source::new("datapipes/src/items.rs", items),
+        Source::new("datapipes/src/pipes/own.rs", pipe),
+        Source::new("datapipes/src/plan/mod.rs", pipe),
+    ];
+    assert_eq!(
+        check_methods(&files),
+        ["datapipes/src/pipes/own.rs:4: a built-in node calls public methods (`hidden`)"]
+    );
+}
+
+/// Pages that have to fit on a screen or two.
+#[test]
+fn the_first_pages_stay_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (page, most) in [("README.md", 200), ("ARCHITECTURE.md", 120)] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        let lines = text.lines().count();
+        assert!(
+            lines <= most,
+            "{page} has {lines} lines, and may have {most}"
+        );
+    }
+}
+
 #[test]
 fn a_broken_rule_is_named_with_file_and_line() {
     let lib = "//! The library.\nmod item;\nmod run;\npub mod pipes;\npub mod loader;\n\
@@ -738,6 +777,48 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
             }
         }
     }
+}
+
+/// Reports methods that built-in nodes call, and that only this crate can.
+///
+/// Goes by names: a method counts as private if no function of its name is public, belongs to a
+/// trait, or is the node's own. `by_ref` is also a method of the standard library.
+fn check_methods(files: &[Source]) -> Vec<String> {
+    let (mut inner, mut others) = (BTreeSet::new(), BTreeSet::from(["by_ref"]));
+    let core = product(files).filter(|file| file.path.starts_with("datapipes/src/"));
+    let core: Vec<&Source> = core.collect();
+    let part = |file: &Source| {
+        let module = file.module();
+        part_of(module.first().unwrap_or(&"")).to_owned()
+    };
+    let is_node = |file: &Source| matches!(&*part(file), "pipes" | "index");
+    for file in &core {
+        for at in words(&file.code, "fn") {
+            let name = ident(file.code[at + 2..].trim_start());
+            let line = file.code[..at]
+                .rsplit(['\n', ';', '{', '}'])
+                .next()
+                .unwrap_or_default();
+            if is_node(file) || !line.contains("pub(crate)") {
+                others.insert(name);
+            } else if matches!(&*part(file), "contract" | "graph") {
+                inner.insert(name);
+            }
+        }
+    }
+    let mut broken = Vec::new();
+    for file in core.iter().filter(|file| is_node(file)) {
+        for (at, _) in file.code.match_indices('.') {
+            let name = ident(&file.code[at + 1..]);
+            let after = &file.code[at + 1 + name.len()..];
+            let is_call = after.starts_with('(') || after.starts_with("::<");
+            if is_call && inner.contains(name) && !others.contains(name) {
+                let rule = format!("a built-in node calls public methods (`{name}`)");
+                broken.push(file.broken(at, &rule));
+            }
+        }
+    }
+    broken
 }
 
 /// Names the files that are in a circle, or between two circles, with one of those they know.

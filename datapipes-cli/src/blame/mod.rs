@@ -12,7 +12,7 @@ use datapipes::{BoxError, Checkpoint};
 
 use crate::args::{Args, refuse};
 
-const USAGE: &str = "datapipes blame STATE --steps A..B [--out DIR] -- PROGRAM [ARGUMENT…]
+const USAGE: &str = "datapipes blame CHECKPOINT --steps A..B [--out DIR] -- PROGRAM [ARGUMENT…]
 
 Prints which samples made the batches of the steps A to B - 1 of an epoch, and what each node made
 of each sample: computed again, from a checkpoint of that epoch. Steps count from 0.
@@ -26,7 +26,7 @@ What it prints otherwise goes to standard error. A program without this line end
 before its first epoch.
 
   --steps A..B  steps of the epoch, before or after the checkpoint
-  --out DIR     also writes each output of a node that is a picture to DIR, as a PNG file";
+  --out DIR     also writes each output of a node that is an image to DIR, as a PNG file";
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {

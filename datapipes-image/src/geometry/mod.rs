@@ -307,7 +307,7 @@ impl Geometry {
     /// these.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for a part of another size than that of the geometry; otherwise the
+    /// [`ErrorKind::Shape`] for a part whose size differs from the geometry; otherwise the
     /// errors of the operations.
     pub fn apply<T: Spatial>(&self, part: T) -> Result<T> {
         self.check_from()?;

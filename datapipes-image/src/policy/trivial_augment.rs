@@ -8,10 +8,10 @@ use crate::{Image, ResizeFilter};
 /// Applies one augmentation, chosen at random out of 14, of a random strength: torchvision's
 /// `TrivialAugmentWide` (Müller and Hutter 2021).
 ///
-/// The 14 are those of [`RandAugment`](crate::RandAugment), in wider ranges: shear by up to 0.99,
-/// translation by up to 32 pixels, rotation by up to 135 degrees, brightness, color, contrast and
-/// sharpness by up to 0.99, posterize to 2 bits at least. Draws one number for the choice, one for
-/// the strength and one for the sign, if there is one.
+/// The 14 steps are the same as in [`RandAugment`](crate::RandAugment), in wider ranges: shear by
+/// up to 0.99, translation by up to 32 pixels, rotation by up to 135 degrees, brightness, color,
+/// contrast and sharpness by up to 0.99, posterize to 2 bits at least. Draws one number for the
+/// choice, one for the strength and one for the sign, if there is one.
 ///
 /// # Examples
 /// ```

@@ -22,8 +22,8 @@ pub(crate) use self::view::{Part, View};
 /// Filter for scaling an image. All filters except `Nearest` widen their kernel when they shrink,
 /// as Pillow and torchvision with `antialias=True` do.
 ///
-/// Each result is that of Pillow 13's `Image.resize`, bit by bit, and therefore of torchvision on
-/// Pillow's images:
+/// Each result equals that of Pillow 13's `Image.resize`, bit by bit, and therefore of torchvision
+/// on Pillow's images:
 ///
 /// - Pillow before 13 always scales across first. Pillow 13 and this library scale down first if
 ///   more than twice as many rows as columns are removed. Only in that case do older versions

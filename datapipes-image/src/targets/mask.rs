@@ -145,7 +145,7 @@ impl Mask<u8> {
     /// over 0 to 255, or indices of a palette. The palette's colours are ignored, and an index may
     /// be outside of it. Transparency and gamma are ignored.
     ///
-    /// Limits are those of [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and
+    /// Limits are as for [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and
     /// a copy of the file.
     ///
     /// ```no_run

@@ -50,6 +50,7 @@ use super::value::{Rule, Value};
 /// assert_eq!(error.to_string(), r#"corrupt: field "cls" of sample "8": byte 0: "x" is no whole number"#);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+#[must_use]
 pub struct FieldDecoder<V = Value> {
     /// User's decoders; the last one takes precedence.
     own: Vec<Own<V>>,

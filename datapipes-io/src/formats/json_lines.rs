@@ -21,7 +21,7 @@ pub use indexed::IndexedJsonLines;
 /// Reads JSON lines (`jsonl`, `ndjson`): a JSON value on each line, as a [`serde_json::Value`] or
 /// any type that implements serde's `Deserialize`.
 ///
-/// - Blank lines are skipped. Lines and compression are those of [`Lines`](super::Lines).
+/// - Blank lines are skipped. Lines and compression are as for [`Lines`](super::Lines).
 /// - Values are parsed by [`serde_json`]. A duplicate key is an error in a struct, and has its last
 ///   value in a `Value`. `NaN` and `Infinity` are errors. Arrays and objects nest up to 127 deep.
 /// - A value is parsed directly from its line. Memory holds that value and the file.

@@ -45,6 +45,7 @@ mod format;
 mod framing;
 mod idx;
 mod json_lines;
+mod json_row;
 mod lines;
 #[cfg(feature = "lmdb")]
 mod lmdb;
@@ -55,7 +56,6 @@ mod npy;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod recordio;
-mod rows;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod samples;
@@ -79,6 +79,7 @@ pub use format::{Entries, Entry, Format, ReadAs};
 pub use framing::{Frame, Framing, Part, Place, Splitter, records};
 pub use idx::Idx;
 pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};
+pub use json_row::Row;
 pub use lines::{ByteLines, Lines};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Lmdb, LmdbItems};
@@ -89,7 +90,6 @@ pub use npy::{Array, Npy, NpyType};
 #[cfg(feature = "zip")]
 pub use npy::{Arrays, Npz, NpzMap, NpzMember, NpzMembers, NpzWriter};
 pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
-pub use rows::Row;
 #[cfg(feature = "safetensors")]
 pub use safetensors::{SafeTensors, write_safetensors};
 pub use samples::{Sample, Samples};

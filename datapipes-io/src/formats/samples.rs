@@ -11,7 +11,7 @@ use futures::StreamExt;
 
 use super::Codec;
 use crate::File;
-use crate::wire::wire_struct;
+use crate::codec::wire_struct;
 
 /// A group of files that belong together: a key, and the content of each file by suffix.
 ///
@@ -197,7 +197,7 @@ impl fmt::Debug for Sample {
 /// may, the samples before and after it are left out. All files and samples that are left out are
 /// counted as dropped.
 ///
-/// The [origin](datapipes::Origin) of a sample is that of its first member, named by the key.
+/// A sample has the [origin](datapipes::Origin) of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Samples {

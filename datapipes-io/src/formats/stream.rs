@@ -17,9 +17,9 @@ use crate::stores::Get;
 use crate::stores::load::Loaded;
 use crate::{File, FileRef};
 
-/// About what it holds of a file besides blocks: the piece that is being cut, and the one before,
-/// of which blocks are slices that keep all of it. They are of 4 MiB on this machine, mostly of 1
-/// MiB from elsewhere.
+/// Approximate number of bytes that it holds of a file besides finished blocks: the piece that is
+/// being cut, and the piece before, which its blocks keep alive as slices. A piece has 4 MiB if read
+/// from this machine, and mostly 1 MiB from elsewhere.
 const HELD: usize = 8 << 20;
 
 /// Splits files into blocks of whole records; small files, which are already in memory, are one
@@ -46,14 +46,14 @@ struct Stop {
     heads: Vec<(u64, u64)>,
 }
 
-crate::wire::wire_struct!(Stop {
+crate::codec::wire_struct!(Stop {
     name,
     version,
     packed,
     at,
     heads
 });
-crate::wire::wire_struct!(Place {
+crate::codec::wire_struct!(Place {
     offset,
     record,
     line

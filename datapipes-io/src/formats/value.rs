@@ -6,7 +6,7 @@ use std::any::Any;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
-use crate::wire;
+use crate::codec;
 
 /// The decoded value of a field of a sample; see [`FieldDecoder`](super::FieldDecoder).
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Wire for Value {
             }
             Value::Json(json) => {
                 to.number(3);
-                wire::encode_json(json, to)
+                codec::encode_json(json, to)
             }
             Value::Tensor(tensor) => {
                 to.number(4);
@@ -53,7 +53,7 @@ impl Wire for Value {
             #[cfg(feature = "msgpack")]
             Value::MessagePack(value) => {
                 to.number(5);
-                wire::encode_message_pack(value, to)
+                codec::encode_message_pack(value, to)
             }
         }
     }
@@ -62,10 +62,10 @@ impl Wire for Value {
             0 => Value::Bytes(Wire::decode(from)?),
             1 => Value::Text(Wire::decode(from)?),
             2 => Value::Int(Wire::decode(from)?),
-            3 => Value::Json(wire::decode_json(from)?),
+            3 => Value::Json(codec::decode_json(from)?),
             4 => Value::Tensor(Wire::decode(from)?),
             #[cfg(feature = "msgpack")]
-            5 => Value::MessagePack(wire::decode_message_pack(from)?),
+            5 => Value::MessagePack(codec::decode_message_pack(from)?),
             other => {
                 return Err(Reader::damaged(format_args!(
                     "Value has no variant {other}"

@@ -75,7 +75,7 @@ pub fn expand_braces_to(pattern: &str, most: u64) -> Result<Vec<String>> {
 /// they exist: `shards("data/train-{000..099}.tar")`. See [`expand_braces`] for the patterns. For
 /// files in a store, use `store.files(expand_braces(pattern)?)`.
 ///
-/// The name of a file is what the pattern gives, with its folders.
+/// The name of a file is its path in the pattern, with all folders.
 ///
 /// # Errors
 /// The errors of [`expand_braces`]. A missing file is an error when it is loaded.

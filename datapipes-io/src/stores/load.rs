@@ -21,9 +21,9 @@ use crate::{File, FileRef};
 ///   page cache, the workers read, each a few files at a time. Once reads wait for a disk or a
 ///   network, threads of their own read, and the executor chooses how many files are read at once.
 /// - Files of at least 16 KiB are read into buffers that return to a pool when the last slice of
-///   the file is dropped, so that a stream of files causes no page faults. At most
-///   [`idle_bytes`](LoadFiles::idle_bytes) are idle, as long as the graph lives; what is idle for some
-///   seconds while files are read goes back to the system.
+///   the file is dropped, so that a stream of files causes no page faults. The
+///   pool holds at most [`idle_bytes`](LoadFiles::idle_bytes) that are idle, and lives as long as
+///   the graph. Buffers that are idle for some seconds while files are read go back to the system.
 /// - A file whose length or modification time changes during the read is `Corrupt`: its content may
 ///   be a mix. A file that is replaced by a rename is read as it was when it was opened.
 /// - An object of a [store](FileRef::store) is read by that store, with adaptive concurrency; an

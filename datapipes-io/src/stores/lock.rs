@@ -71,7 +71,7 @@ impl Lock {
     /// listing does not tell them. With `hash` every file is read. Blocks; many requests are in
     /// flight.
     ///
-    /// The syntax of patterns is that of [`list_files`](crate::list_files()).
+    /// Patterns have the syntax of [`list_files`](crate::list_files()).
     ///
     /// # Errors
     /// `Config` for an invalid pattern, `NotFound` if nothing matches; the errors of the store.
@@ -182,9 +182,9 @@ impl Lock {
         })
     }
 
-    /// Compares with what is there now; `files` are in the order of their listing. Returns each
-    /// difference in words, by name: files that are missing or have changed, in the order of the
-    /// lock, with their places in it, and then files that are new, with their places now.
+    /// Compares the lock with the current files; `files` are in the order of their listing. Returns
+    /// each difference in words, by name: files that are missing or have changed, in the order of
+    /// the lock, with their places in it, and then files that are new, with their places now.
     pub fn differences(&self, files: &[LockedFile]) -> Vec<String> {
         let now: HashMap<&str, &LockedFile> =
             files.iter().map(|file| (&*file.name, file)).collect();

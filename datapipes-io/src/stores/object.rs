@@ -53,7 +53,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Returns the metadata of an object of which only the key is known.
+    /// Returns the metadata of an object with a known key, and nothing else known.
     pub fn new(key: impl Into<String>) -> Self {
         Meta {
             key: key.into(),

@@ -66,6 +66,7 @@ pub struct Request {
 
 /// The answer of a [`Scripted`] store to one request. By default immediate, and in one piece.
 #[derive(Clone, Default)]
+#[must_use]
 pub struct Reaction {
     latency: Duration,
     piece: usize,

@@ -43,6 +43,7 @@ use super::{Filter, Metadata, NewRow, Row, Schema, Table, Value, failing, is_nam
 ///
 /// Clones share the connections.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Sqlite {
     connections: Arc<Connections>,
     table: Arc<str>,

@@ -15,6 +15,7 @@ use crate::{Document, Packed};
 /// The treatment of a document that is longer than a row, by [`Pack::first_fit`] and
 /// [`Pack::best_fit`]. ([`Pack::concat`] cuts documents wherever a row ends.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Overflow {
     /// Cuts it: full rows, and a rest that is packed as a document.
     Split,

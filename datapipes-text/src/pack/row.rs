@@ -6,6 +6,7 @@ use crate::Packed;
 
 /// Labels of a row; see [`Pack::labels`](super::Pack::labels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Labels {
     /// The label of a token is that of the next token of its document, for a model that predicts
     /// it: a document's last token has none. The last token of a piece that the document goes on

@@ -251,6 +251,7 @@ impl TokenStore {
 
     /// Sets the size of the vocabulary: an id that is not below it is an error of kind `Corrupt`
     /// wherever it is read, so that the tokens of another tokenizer are found.
+    #[must_use]
     pub fn vocab(self, size: u32) -> TokenStore {
         let Inner {
             name,

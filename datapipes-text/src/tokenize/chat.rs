@@ -46,6 +46,7 @@ impl Message {
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
     bos: String,

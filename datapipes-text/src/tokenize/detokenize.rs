@@ -9,9 +9,10 @@ const LONGEST: usize = 32;
 
 /// Returns the text of tokens as they come, for a look at what a model writes or a batch holds.
 ///
-/// A character may be divided among tokens; it comes with the last of them. The joined texts of all
-/// tokens equal the result of [`Tokenizer::decode`] for them together, for a tokenizer that decodes
-/// a token by those of the same character and by the one before it, as byte-level ones do.
+/// A character may be divided among tokens; it comes with the last of them. The joined texts equal
+/// the result of [`Tokenizer::decode`] for all tokens together if the text of a token depends only on
+/// the token before it and on the other tokens of its character. Byte-level tokenizers are of this
+/// kind.
 ///
 /// # Examples
 /// ```

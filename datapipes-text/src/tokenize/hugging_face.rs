@@ -19,6 +19,7 @@ use crate::Tokens;
 /// [`Pack`]: crate::Pack
 /// [`padded_batch`]: datapipes::Graph::padded_batch
 /// [`special_tokens_as_text`]: HfTokenizer::special_tokens_as_text
+#[must_use]
 pub struct HfTokenizer {
     tokenizer: tokenizers::Tokenizer,
     adds_special: bool,

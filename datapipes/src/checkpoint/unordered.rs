@@ -162,8 +162,8 @@ impl LineageLog {
 
 fn told_wrongly(input: u64) -> String {
     format!(
-        "says which inputs its outputs are made of (`Hints::lineage`), and that two are made of the one at place \
-         {input}, or one before that was taken"
+        "names the inputs of its outputs (`Hints::lineage`), but named the input at place {input} for two outputs, \
+         or before it was taken"
     )
 }
 
@@ -306,8 +306,8 @@ impl Unordered {
         let (told, given) = (self.log().told, self.produced.load(Ordering::Relaxed));
         (told != given).then(|| {
             let message = format!(
-                "says which inputs its outputs are made of (`Hints::lineage`), and said so of {told} by now, while it \
-                 gave {given} items and errors; see `Emitter::emit_of` and `Context::lineage`"
+                "names the inputs of its outputs (`Hints::lineage`), but has named those of {told} outputs, and given \
+                 {given} items and errors; see `Emitter::emit_of` and `Context::lineage`"
             );
             Error::new(ErrorKind::Config, message)
         })

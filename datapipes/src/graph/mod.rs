@@ -89,13 +89,12 @@ impl<T: Send + 'static> Graph<T> {
                 Err(error) => (
                     None,
                     Some(format!(
-                        "wants a process of its own, but cannot travel: {error}"
+                        "wants a process of its own, but cannot be sent to a child process: {error}"
                     )),
                 ),
             },
             Some(None) => {
-                let problem =
-                    "wants a process of its own, and does not say how it travels: `Pipe::crossing`";
+                let problem = "wants a process of its own, but has no `Pipe::crossing` to be sent to a child process";
                 (None, Some(problem.to_owned()))
             }
         };
@@ -245,19 +244,6 @@ impl<T: Send + 'static> Graph<T> {
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
         let edge = EdgeOf::<T>::edge_told(weigh);
         self.edit(|node| node.edge = edge)
-    }
-
-    /// Sets the weight of items that are made of other items: by these, where items may own
-    /// something. Others weigh the size of their type, which costs nothing.
-    pub(crate) fn weighed_by_parts(
-        self,
-        weigh: impl Fn(&T) -> usize + Send + Sync + 'static,
-    ) -> Self {
-        if needs_drop::<T>() {
-            self.weighed(weigh)
-        } else {
-            self
-        }
     }
 
     /// Returns a function that weighs values as the edge after the last node does: the bytes that

@@ -254,7 +254,7 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
     let Some(Crossing { input, output, .. }) = pipe.crossing() else {
         return Err(Error::new(
             ErrorKind::Config,
-            "the pipe does not say how it travels, once it has",
+            "after it was sent to a child process, the pipe returns no `Pipe::crossing`",
         ));
     };
     Ok(MadePart {
@@ -304,7 +304,7 @@ impl<T: Wire> Graph<T> {
     /// Linux the part runs in this process, on threads; with `workers(0)` on the consumer's thread.
     /// There, a crash ends the program.
     ///
-    /// - **Order and result** are those of the same steps without processes.
+    /// - **Order and result** are the same as without processes.
     /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or
     ///   as many as take a millisecond. A large slice or [`Tensor`](crate::Tensor) in the output is
     ///   copied once, by the child, into memory that both share.
@@ -418,8 +418,8 @@ impl<T: Wire> Graph<T> {
     ///   ([`Remote::or_here`](crate::Remote::or_here)).
     /// - **Refused**, with the reason in both logs: another executable, another version of the
     ///   protocol, another token, a certificate that is not trusted.
-    /// - **Cost**: what a worker makes crosses the network uncompressed, and is copied once on each
-    ///   side. A part that ends with small items (`u8` pixels instead of `f32`) costs less.
+    /// - **Cost**: outputs cross the network uncompressed, and are copied once on each side. A part
+    ///   that ends with small items (`u8` pixels instead of `f32`) costs less.
     /// - **Memory**: beside the bytes that the loader promises, this process holds one message of each
     ///   worker, which is an item, or 256 KiB of small ones.
     /// - **Output** that a worker prints stays on its machine; its events for `tracing` arrive in
@@ -477,7 +477,9 @@ impl<T: Wire> Graph<T> {
         let above = self.root();
         let made = part(self);
         let marked = recipe
-            .map_err(|error| format!("the settings of its part cannot travel: {error}"))
+            .map_err(|error| {
+                format!("the settings of its part cannot be sent to a child process: {error}")
+            })
             .and_then(|recipe| {
                 let (input, output) = (WireOf::<T>::new(), WireOf::<U>::new());
                 let part = Arc::new(Part {

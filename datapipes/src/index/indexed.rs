@@ -537,8 +537,8 @@ impl<T: Send + 'static> Indexed<T> {
     /// them.
     ///
     /// The size of a sample is given by the [`MapPipe`] or by [`weighed`](Indexed::weighed), plus
-    /// some bytes for the entry. Without a weight it is the size of the value, without what it
-    /// points to. A cached sample is never evicted, and samples that come when the cache is full
+    /// some bytes for the entry. Without a weight it is the size of the value itself, without data
+    /// on the heap. A cached sample is never evicted, and samples that come when the cache is full
     /// are read each time. A sample is read once even if it is asked for several times at once.
     /// Errors are not cached. The samples are read one by one. The cache belongs to this handle and
     /// its clones, and is freed with the last of them.

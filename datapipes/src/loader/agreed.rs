@@ -28,12 +28,13 @@ struct Asked<T, E, A> {
 }
 
 impl<T: Send + 'static, E> Blocking<T, E> {
-    /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how
-    /// many steps it makes, such as the samples of a rank's archives. Before each step, `agree` is
-    /// told whether this rank has an item for it, and says whether all ranks have: a collective of
-    /// the training framework, such as an all-reduce of the minimum. If one has none, the epoch
-    /// ends on all of them, and what the others had ready is dropped. So no rank waits in a
-    /// collective step for one that has ended.
+    /// Returns the epoch, which ends on all ranks at the same step: for data whose number of steps
+    /// is not known beforehand, such as the samples of a rank's archives.
+    ///
+    /// Before each step, `agree` gets true if this rank has an item, and returns true if all ranks
+    /// have one: a collective of the training framework, such as an all-reduce of the minimum. If
+    /// one rank has none, the epoch ends on all ranks, and items that are ready are dropped. So no
+    /// rank waits in a collective step for a rank that has ended.
     ///
     /// Every rank calls `agree` equally often, once for each step and once at the end, as long as
     /// every rank takes items until the end. A rank whose item failed says that it has none, and

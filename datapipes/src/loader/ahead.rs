@@ -87,8 +87,8 @@ impl AheadGain {
     }
 }
 
-/// Returns true if a thread ahead of a consumer would save more than it costs, by the nanoseconds of
-/// each poll in the graph and in the consumer, and the number of items that a poll gives.
+/// Returns true if a thread ahead of the consumer would save more time than it costs. The arguments
+/// are the nanoseconds of a poll in the graph and in the consumer, and the number of items of a poll.
 pub(super) fn pays(graph_ns: f64, consumer_ns: f64, items: f64) -> bool {
     graph_ns.min(consumer_ns) > cost_ns(items)
 }

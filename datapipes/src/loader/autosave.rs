@@ -120,7 +120,7 @@ impl Drop for Saver {
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             let path = self.path.display();
             quietly(
-                || tracing::warn!(%path, "the last checkpoint is still being written; left to itself"),
+                || tracing::warn!(%path, "still writing the last checkpoint; no longer waiting for it"),
             );
         }
     }

@@ -14,7 +14,8 @@ use crate::{Item, Result};
 pub(super) trait Batches<T>: Send {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>>;
 
-    /// Returns the checkpoint of the epoch, before the last item if that goes `back`.
+    /// Returns the checkpoint of the epoch. With `back` it excludes the last item, which is delivered
+    /// again after a resume.
     fn checkpoint(&self, back: bool) -> Result<Checkpoint>;
 
     fn left(&self) -> Left;

@@ -177,12 +177,12 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Refuses what inflates to more than `bytes`: a compressed file, a member of a zip archive, an
-    /// array of an `.npz` archive (all of them, where they are one item), a row group of a Parquet
-    /// file, a record batch of an Arrow file. By default each step or format has a limit of its
-    /// own, which also holds. Data sets by index and Arrow streams have only theirs
-    /// (`max_expansion`, `max_shard`, `max_batch`). What is inflated is an item in memory; on a
-    /// machine with little memory, set the size that an item may have.
+    /// Limits the size after decompression, in bytes, of a compressed file, a member of a zip
+    /// archive, an array of an `.npz` archive (all arrays, where they are one item), a row group of a
+    /// Parquet file and a record batch of an Arrow file. The limits that a step or format has by
+    /// itself hold, too. Data sets by index and Arrow streams have only their own (`max_expansion`,
+    /// `max_shard`, `max_batch`). A decompressed item is in memory as a whole: on a machine with
+    /// little memory, set the largest size that an item may have.
     ///
     /// # Errors
     /// A larger file, member or row group is an error of kind [`Limit`](crate::ErrorKind::Limit) in
@@ -399,10 +399,20 @@ impl<T: Send + 'static> Builder<T> {
     /// exporter that the program installs; feature `metrics`. The label `loader` of all figures is
     /// `name`: give each loader of a program its own.
     ///
-    /// A thread of the loader reads the figures once a second, and when an epoch begins or the loader
-    /// is dropped; the epochs do nothing for it. The recorder may be installed before or after; what
-    /// was published before is lost to it. The names are in the guide's page on performance; each
-    /// node has some ten figures, each segment some twelve.
+    /// A thread of the loader reads the figures once a second, when an epoch begins, and when the
+    /// loader is dropped, so an epoch is not slowed down. The program may install its recorder before
+    /// or after; a recorder does not get figures from before its installation. The guide's page on
+    /// performance lists the names. Each node has some ten figures, each segment some twelve.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use datapipes::{DataLoader, Graph};
+    /// use metrics_exporter_prometheus::PrometheusBuilder;
+    ///
+    /// PrometheusBuilder::new().with_http_listener(([127, 0, 0, 1], 9000)).install()?;
+    /// let loader = DataLoader::builder(Graph::range(0..9)).metrics("train").build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`build`](Self::build) fails if the system starts no thread.

@@ -267,7 +267,8 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         &self.runs
     }
 
-    /// Returns the checkpoint, taken before the last item if that goes `back`.
+    /// Returns the checkpoint. With `back` it excludes the last item, which is delivered again after
+    /// a resume.
     pub(super) fn checkpoint_before(&self, back: bool) -> Result<Checkpoint, E> {
         self.source.get().checkpoint(back).map_err(self.wrap)
     }

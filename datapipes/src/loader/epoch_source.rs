@@ -15,7 +15,7 @@ pub(super) type Open<T> = Arc<dyn Fn(Start) -> EpochSource<T> + Send + Sync>;
     reason = "the short way of an item leads through the large one"
 )]
 pub(super) enum EpochSource<T> {
-    /// One rank, of which each item may be taken without further action.
+    /// One rank without a wrapper: each of its items is delivered as it is.
     Plain(Ranks<T>),
     Other(Box<dyn Batches<T>>),
 }

@@ -31,7 +31,7 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
     /// many over the last eight of its batches again and again, which cost nothing to load. `step`
     /// is the consumer; it runs on this thread.
     ///
-    /// The experiment is that of SPDL's headroom analysis. The epochs are 0, 1, … as far as needed;
+    /// This is SPDL's headroom analysis. The epochs are 0, 1, … as far as needed;
     /// each first batch of an epoch is left out of the figures, as is the time that it takes to
     /// start. The loader holds at most eight batches more than usual.
     ///

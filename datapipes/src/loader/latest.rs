@@ -62,8 +62,8 @@ impl Latest {
         drop(before);
     }
 
-    /// Has the epochs sent that begin from now on, unless there is no room for them. Returns the
-    /// one before those, too.
+    /// Sends each epoch that begins from now on to this channel, unless the channel is full. Also
+    /// returns the latest epoch that has begun already.
     pub fn watch(&self, to: SyncSender<StartedEpoch>) -> (WatcherId, Option<Runs>) {
         let mut watchers = lock(&self.watchers);
         let id = Arc::default();

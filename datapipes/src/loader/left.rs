@@ -81,11 +81,12 @@ impl Left {
     }
 }
 
-/// Returns true if a graph may give more items when some fail:
-/// - Upstream, a batch is filled up in the place of an item that fails, or `take` goes on for one
-///   more, so that there are as many items as before, and the errors besides.
-/// - Downstream, a join that takes turns until an input has ended gives errors a turn, so that the
-///   others give more of theirs; or ranks deal errors out, so that one may get more items.
+/// Returns true if a graph may give more results when some items fail:
+/// - A batch or `take` replaces a failed item by the next one. The number of its outputs stays the
+///   same, and the errors come in addition.
+/// - Downstream of such a node, a join that takes turns spends a turn on each error, so that its
+///   other inputs give more items before the first input ends. Likewise ranks deal out errors in
+///   turn, so that one rank may get more items.
 fn may_grow(flow: &Flow, ranks: usize) -> bool {
     let mut has_more: Vec<bool> = Vec::new();
     flow.nodes.iter().any(|node| {

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 /// the pipe.
 ///
 /// A policy covers errors about items. A panic, a wrong configuration or an exhausted budget always
-/// ends the epoch. [`Stats`](super::Stats) has what was skipped.
+/// ends the epoch. [`Stats`](super::Stats) lists the skipped items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnError {
     /// Number of items that may be left out.

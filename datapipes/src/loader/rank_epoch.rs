@@ -188,8 +188,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         matches!(self.stage, RankState::Done)
     }
 
-    /// Ends the epoch, without the last item if that goes back, and with nothing after it if it is
-    /// `drained`.
+    /// Ends the epoch. With `back` the last item counts as not delivered; with `drained` the epoch
+    /// counts as finished, so that nothing is left to resume.
     pub fn end_at(&mut self, back: bool, drained: bool) {
         self.taken = false;
         self.delivered -= u64::from(back);
@@ -506,8 +506,8 @@ impl Stand {
         is_ours
     }
 
-    /// Records that the consumer ends the epoch, without the last item if that goes back, and with
-    /// nothing after it if it is `drained`.
+    /// Records that the consumer ends the epoch. With `back` the last item counts as not delivered;
+    /// with `drained` the epoch counts as finished, so that nothing is left to resume.
     pub fn end_at(&mut self, back: bool, drained: bool) {
         if back || drained {
             let mut progress = self.progress(back);

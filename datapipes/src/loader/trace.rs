@@ -21,8 +21,8 @@ const FLUSH: Duration = Duration::from_millis(25);
 const LARGEST: u64 = 2 << 30;
 
 impl<T> DataLoader<T> {
-    /// Writes what the loader does from now on to a file in the Trace Event Format, which Perfetto
-    /// (`ui.perfetto.dev`) and Chrome (`chrome://tracing`) show as a timeline:
+    /// Writes all activity of the loader from now on to a file in the Trace Event Format. Perfetto
+    /// (`ui.perfetto.dev`) and Chrome (`chrome://tracing`) show it as a timeline:
     ///
     /// - a row for each thread, with each turn at a morsel; for each child process, with its morsels;
     ///   for each request in flight, from its start to its end; for the consumer of each rank, which
@@ -170,7 +170,7 @@ pub struct TraceSummary {
 }
 
 impl TraceWriter {
-    /// Ends the trace: writes what is left and closes the file.
+    /// Ends the trace: writes the remaining events and closes the file.
     ///
     /// # Errors
     /// `Io` if something could not be written, as on a full disk. What was written before is there.

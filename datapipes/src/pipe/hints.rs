@@ -136,6 +136,11 @@ pub struct Hints {
     /// several outputs with this hint decides by the item alone which outputs get it. Defaults to
     /// false.
     pub selects: bool,
+    /// True if a node that [selects](field@Hints::selects) may give an item another origin in later
+    /// rounds of a [`repeat`](crate::Graph::repeat), as a cache does: children of the origins of the
+    /// first round. The [replay](crate::DataLoader::replay) then does not take a sample that it
+    /// does not find for one that nothing makes. Defaults to false.
+    pub renames: bool,
     /// True if a join pairs the items of its inputs by position, so that all inputs have to give
     /// the same samples in the same sequence. If this cannot be established for the inputs, the
     /// printed plan says so. Defaults to false.
@@ -245,6 +250,7 @@ impl Default for Hints {
             rows: false,
             by_position: false,
             selects: false,
+            renames: false,
             pairs: false,
             looks_up: false,
             lineage: false,
@@ -299,6 +305,7 @@ impl Hints {
         rows: bool,
         by_position: bool,
         selects: bool,
+        renames: bool,
         pairs: bool,
         looks_up: bool,
         lineage: bool,

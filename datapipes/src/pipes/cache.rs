@@ -128,6 +128,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             .arity(Arity::One)
             .is_resumable(true)
             .selects(true)
+            .renames(true)
             .buffered(self.most)
             .settings(format_args!("up to {}", self.most))
             .by_position(true)

@@ -65,7 +65,7 @@ where
     }
 }
 
-/// Advice for samples of which some are longer than others.
+/// Advice for samples of different lengths.
 const PADDED: &str = "; `padded_batch` makes them equally long";
 
 /// Applies `f` to each batch. An error names samples that do not fit together, followed by `advice`

@@ -2,6 +2,7 @@
 
 use std::slice::from_ref;
 
+use super::hash_join::weighed_by_parts;
 use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Numbers the items; see [`Graph::enumerate`].
@@ -51,7 +52,9 @@ impl<T: Send + 'static> Graph<T> {
     /// ```
     pub fn enumerate(self) -> Graph<(u64, T)> {
         let weigh = self.weigher();
-        self.pipe(Enumerate::new())
-            .weighed_by_parts(move |(_, item)| size_of::<u64>() + weigh(from_ref(item)))
+        let numbered = self.pipe(Enumerate::new());
+        weighed_by_parts(numbered, move |(_, item)| {
+            size_of::<u64>() + weigh(from_ref(item))
+        })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, hash_map};
 use std::fmt::{self, Debug};
 use std::hash::Hash;
+use std::mem::needs_drop;
 use std::slice::from_ref;
 use std::sync::Arc;
 
@@ -101,6 +102,19 @@ impl<A, B, K> Debug for HashJoin<A, B, K> {
             .field("bytes", bytes)
             .field("strict", strict)
             .finish_non_exhaustive()
+    }
+}
+
+/// Sets the weight of items that are made of other items: by these, where items may own something.
+/// Others weigh the size of their type, which costs nothing.
+pub(super) fn weighed_by_parts<T: Send + 'static>(
+    graph: Graph<T>,
+    weigh: impl Fn(&T) -> usize + Send + Sync + 'static,
+) -> Graph<T> {
+    if needs_drop::<T>() {
+        graph.weighed(weigh)
+    } else {
+        graph
     }
 }
 
@@ -394,7 +408,7 @@ impl<A: Send + 'static> Graph<A> {
     ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it.
     /// - *Ranks*: the sharding filter belongs above this graph, or below the join. Each rank reads
     ///   the table whole.
-    /// - *Origins*: a pair has those of both.
+    /// - *Origins*: a pair has the origins of both items.
     /// - *Resume*: a resumed epoch makes the table again, from the beginning of the other graph,
     ///   which has to give the same then.
     ///
@@ -439,8 +453,8 @@ impl<A: Send + 'static> Graph<A> {
         K: Hash + Eq + Debug + Send + 'static,
     {
         let weigh = pair_weigher(&self, &other);
-        Graph::join((self, other), HashJoin::new(key, other_key))
-            .weighed_by_parts(move |(a, b)| weigh(a, Some(b)))
+        let joined = Graph::join((self, other), HashJoin::new(key, other_key));
+        weighed_by_parts(joined, move |(a, b)| weigh(a, Some(b)))
     }
 
     /// Does the same as [`join_by_key`](Graph::join_by_key), but keeps an item without a partner,
@@ -465,8 +479,8 @@ impl<A: Send + 'static> Graph<A> {
         K: Hash + Eq + Debug + Send + 'static,
     {
         let weigh = pair_weigher(&self, &other);
-        Graph::join((self, other), HashJoin::new(key, other_key).left())
-            .weighed_by_parts(move |(a, b)| weigh(a, b.as_ref()))
+        let joined = Graph::join((self, other), HashJoin::new(key, other_key).left());
+        weighed_by_parts(joined, move |(a, b)| weigh(a, b.as_ref()))
     }
 }
 

@@ -12,7 +12,7 @@
 //! assert_eq!(full.collect()?.len(), 2);
 //!
 //! let double = TryMap::new(|n: u64| n.checked_mul(2).ok_or("too large"));
-//! let retried = numbers().pipe(Retry::new(double, 2).pause(Duration::from_millis(10)));
+//! let retried = numbers().pipe(Retry::new(double, 2).backoff(Duration::from_millis(10)));
 //! let mixed = Graph::join(vec![retried, Graph::range(0..2)], Mux::new(2).stop_at_first());
 //! assert_eq!(mixed.collect()?, [0, 0, 2, 1, 4]);
 //! # Ok::<(), datapipes::Error>(())

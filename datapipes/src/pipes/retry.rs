@@ -32,7 +32,7 @@ impl<P> Retry<P> {
 
     /// Waits before each further try: `first`, then between that and three times as long as before
     /// ([`Backoff`]), at most 15 seconds. The item waits; others go on meanwhile.
-    pub fn pause(mut self, first: Duration) -> Self {
+    pub fn backoff(mut self, first: Duration) -> Self {
         self.pauses.first = first;
         self
     }
@@ -184,7 +184,7 @@ mod tests {
         for workers in [0, 2] {
             tries.store(0, Ordering::SeqCst);
             let graph = Graph::range(0..5)
-                .pipe(Retry::new(failing.clone(), 4).pause(Duration::from_micros(1)));
+                .pipe(Retry::new(failing.clone(), 4).backoff(Duration::from_micros(1)));
             let loader = DataLoader::builder(graph)
                 .workers(workers)
                 .on_error(OnError::skip(1))

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use futures::StreamExt;
 
-use super::hash_join::pair_weigher;
+use super::hash_join::{pair_weigher, weighed_by_parts};
 use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two or three inputs; see [`Graph::zip`].
@@ -137,7 +137,8 @@ impl<A: Send + 'static> Graph<A> {
     /// ```
     pub fn zip<B: Send + 'static>(self, other: Graph<B>) -> Graph<(A, B)> {
         let weigh = pair_weigher(&self, &other);
-        Graph::join((self, other), Zip::new()).weighed_by_parts(move |(a, b)| weigh(a, Some(b)))
+        let pairs = Graph::join((self, other), Zip::new());
+        weighed_by_parts(pairs, move |(a, b)| weigh(a, Some(b)))
     }
 
     /// Joins the items with those of two other graphs, first with first; works as
@@ -155,8 +156,10 @@ impl<A: Send + 'static> Graph<A> {
         c: Graph<C>,
     ) -> Graph<(A, B, C)> {
         let (weigh, last) = (pair_weigher(&self, &b), c.weigher());
-        Graph::join((self, b, c), Zip::new())
-            .weighed_by_parts(move |(a, b, c)| weigh(a, Some(b)) + last(from_ref(c)))
+        let triples = Graph::join((self, b, c), Zip::new());
+        weighed_by_parts(triples, move |(a, b, c)| {
+            weigh(a, Some(b)) + last(from_ref(c))
+        })
     }
 }
 

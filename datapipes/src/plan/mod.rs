@@ -515,8 +515,8 @@ impl fmt::Display for Explain<'_> {
         if settings.resumable {
             writeln!(
                 f,
-                "resume: nothing is delivered twice; the steps above read, decode and transform once more what was on its way, \
-                 and what stands below at each step as made again"
+                "resume: nothing is delivered twice; the steps above repeat the reading, decoding and transforming of items that \
+                 were not yet delivered, at most the numbers shown below as made again"
             )?;
         }
         self.node(f, self.flow.root.0, "", true)

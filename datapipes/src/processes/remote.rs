@@ -34,11 +34,11 @@ const WAIT: Duration = Duration::from_secs(60);
 ///
 /// A clone has the same workers: several parts, loaders and running epochs of a program share them.
 /// Each has its own exact sequence, whoever works for it. A worker works for one of them at a time;
-/// it is handed over after its pieces of work, by starting its process again. Those that have work
-/// get equal numbers, and take turns of a second where there are fewer workers than they are. A
-/// loader between two epochs hands over all; an epoch for which nothing can be done for 2 s, since
-/// its consumer takes nothing, all but one. So an epoch that begins has a worker after the pieces of
-/// work of others, and a second or two.
+/// it is handed over after its pieces of work, by starting its process again. Epochs that
+/// have work get equal numbers of workers; if there are fewer workers than epochs, they take turns
+/// of a second. A loader between two epochs hands over all its workers. An epoch that has had no
+/// work for 2 s, since its consumer takes nothing, hands over all but one. So a new epoch has a
+/// worker a second or two after the others have finished their pieces of work.
 ///
 /// # Examples
 /// ```no_run
@@ -109,7 +109,7 @@ impl Remote {
     /// Listens for workers at an address. With port 0 the system chooses one, see
     /// [`address`](Remote::address).
     ///
-    /// The [token](Remote::token) is that of the variable `DATAPIPES_TOKEN`, if it is set.
+    /// The [token](Remote::token) defaults to the variable `DATAPIPES_TOKEN`.
     ///
     /// # Errors
     /// The error of the system if the address is not one of this machine, or is in use.
@@ -168,7 +168,7 @@ impl Remote {
     /// nobody between the two can pass it on. The files are read once, here.
     ///
     /// # Errors
-    /// A file cannot be read or is none in the PEM format, or the key is not that of the
+    /// A file cannot be read or is not in the PEM format, or the key does not belong to the
     /// certificate.
     ///
     /// # Examples

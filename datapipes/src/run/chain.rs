@@ -23,7 +23,7 @@ pub(crate) struct Link {
 }
 
 impl Chain {
-    /// Applies the chain to items, the first of which is number `first` of the segment's input.
+    /// Applies the chain to items. Their first one is number `first` of the segment's input.
     pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
         for Link {
             pipe,

@@ -21,7 +21,7 @@ const WORKED: usize = 1 << 16;
 /// Arrows to one slice.
 const ARROWS: usize = 8;
 
-/// Amount of detail in a [trace](crate::DataLoader::trace). Each level has what is in the ones
+/// Amount of detail in a [trace](crate::DataLoader::trace). Each level includes the ones
 /// before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -505,7 +505,7 @@ impl Drop for MorselEvents {
 /// The consumer of a rank on the timeline: it waits for items, and uses them.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerEvents {
-    /// Since when it uses its last item, and which.
+    /// Start of the use of the last item, and the item's origin.
     using: Option<(Instant, Origin)>,
 }
 

@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn pipes_of_the_library_go_on() {
         let numbers = || (0..20u64).collect::<Vec<_>>();
-        for count in [0, 1, 7, 20, 30] {
+        for count in super::super::some_of([0, 1, 7, 20, 30]) {
             // Errors after its end do not come out of it.
             check_resumed(&Take::new(count), &super::super::numbered(&numbers()));
             check_pipe(&Skip::new(count), numbers());

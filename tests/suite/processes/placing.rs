@@ -107,11 +107,11 @@ fn law_9_what_cannot_be_in_processes_does_not_start() {
             n().in_processes(2, |g| g.in_processes(2, |g| g.map(|n| n).named("inner")).map(|n| n)),
         ),
         (
-            "map: the settings of its part cannot travel: stuck".into(),
+            "map: the settings of its part cannot be sent to a child process: stuck".into(),
             n().in_processes_with(2, Stuck, |g, _| g.map(|n| n)),
         ),
         (
-            "native: wants a process of its own, and does not say how it travels: `Pipe::crossing`".into(),
+            "native: wants a process of its own, but has no `Pipe::crossing` to be sent to a child process".into(),
             n().pipe(Native { add: 1, travels: false }),
         ),
         ("map: 0 processes do no work".into(), n().in_processes(0, |g| g.map(|n| n))),
@@ -247,8 +247,7 @@ fn pipes_that_ask_for_processes_share_them() {
         .pipe(Who)
         .pipe(Who)
         .retry(1, Who);
-    let problem =
-        "who#3: wants a process of its own, and does not say how it travels: `Pipe::crossing`";
+    let problem = "who#3: wants a process of its own, but has no `Pipe::crossing` to be sent to a child process";
     assert_eq!(
         DataLoader::builder(graph).build().err().unwrap().problems(),
         [problem]

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll, Waker};
 
+use datapipes::testing::some_of;
 use datapipes::{Checkpoint, DataLoader, Graph, OnError, Processes};
 use futures::StreamExt;
 
@@ -158,22 +159,21 @@ fn goes_on_in_all_ways(shape: Shape) {
     let (whole, _) = run(&loaders[0], None, usize::MAX);
     assert!(whole.len() > 100);
     let mut stops = (0..whole.len()).step_by(7).cycle().skip(3);
-    for (one, first) in loaders.iter().enumerate() {
-        for (other, second) in loaders.iter().enumerate() {
-            let third = (one + 2 * other + 1) % HOWS.len();
-            let stop = stops.next().unwrap();
-            let said = format!(
-                "{shape:?} at {stop}: {:?}, {:?}, {:?}",
-                HOWS[one], HOWS[other], HOWS[third]
-            );
-            let (mut given, state) = run(first, None, stop);
-            let (some, state) = run(second, Some(&state), 13);
-            given.extend(some);
-            let (rest, end) = run(&loaders[third], Some(&state), usize::MAX);
-            given.extend(rest);
-            assert_eq!(given, whole, "{said}");
-            assert!(end.is_finished(), "{said}");
-        }
+    let ways = (0..HOWS.len()).flat_map(|one| (0..HOWS.len()).map(move |other| (one, other)));
+    let ways = ways.map(|(one, other)| (one, other, stops.next().unwrap()));
+    for (one, other, stop) in some_of(ways) {
+        let third = (one + 2 * other + 1) % HOWS.len();
+        let said = format!(
+            "{shape:?} at {stop}: {:?}, {:?}, {:?}",
+            HOWS[one], HOWS[other], HOWS[third]
+        );
+        let (mut given, state) = run(&loaders[one], None, stop);
+        let (some, state) = run(&loaders[other], Some(&state), 13);
+        given.extend(some);
+        let (rest, end) = run(&loaders[third], Some(&state), usize::MAX);
+        given.extend(rest);
+        assert_eq!(given, whole, "{said}");
+        assert!(end.is_finished(), "{said}");
     }
 }
 

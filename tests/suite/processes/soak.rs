@@ -1,6 +1,6 @@
 //! Children that are killed and stopped again and again, at random times, while epochs run.
 //!
-//! The test takes a few seconds; `DATAPIPES_SOAK=seconds` sets another time. It runs in a process
+//! The test takes a second, or three in the gate; `DATAPIPES_SOAK=seconds` sets another time. It runs in a process
 //! of its own, so that leftovers can be counted.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn a_soak() {
     let seconds = std::env::var(SECONDS)
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(3);
+        .unwrap_or(datapipes::testing::cases(3) as u64);
     // Memory that is made once and stays.
     let victims = Victims::default();
     let figures = Arc::new(Figures::default());

@@ -177,7 +177,7 @@ pub(super) struct MoreAc<'a> {
 }
 
 impl MoreAc<'_> {
-    /// Reads the next bit of each of these coefficients, none of which is zero.
+    /// Reads the next bit of each of these coefficients, which are not zero.
     #[inline(always)]
     fn correct(&self, bits: &mut Bits<'_>, block: &mut Block, mut which: u64) {
         while which != 0 {

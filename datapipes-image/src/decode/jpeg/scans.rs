@@ -6,7 +6,7 @@ use super::block::Block;
 use super::coders::{Coder, FirstAc, FirstDc, MoreAc, MoreDc, Whole};
 use super::header::{Header, corrupt};
 use super::plan::Plan;
-use super::rows::Strips;
+use super::scanlines::Strips;
 use super::stream::Stream;
 use super::tables::{Brought, Tables};
 

@@ -4,7 +4,7 @@ use datapipes::Result;
 
 use super::block::{self, Block};
 use super::plan::Plan;
-use super::rows::Strips;
+use super::scanlines::Strips;
 use super::scans::Scan;
 use super::stream::{Bad, Stream};
 use super::tables::Tables;

@@ -6,7 +6,7 @@ use datapipes::{Error, ErrorKind, Result, Tensor};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::wire::{wire_enum, wire_struct};
+use crate::codec::{wire_enum, wire_struct};
 
 /// Default maximum number of pixels of a mask: that of an image.
 const MOST: u64 = 178_956_970;

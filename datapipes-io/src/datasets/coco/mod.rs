@@ -11,9 +11,9 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::read;
 use crate::File;
+use crate::codec::wire_struct;
 use crate::stores::Store;
 use crate::stores::local::Local;
-use crate::wire::wire_struct;
 
 pub use mask::{Counts, Rle, Segmentation};
 pub use parse::{Annotation, Annotations, Category, Picture};

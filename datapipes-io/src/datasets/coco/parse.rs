@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use super::Segmentation;
+use crate::codec::wire_struct;
 use crate::formats::json_offset;
-use crate::wire::wire_struct;
 
 /// Content of a file of annotations, by image.
 ///
@@ -208,7 +208,7 @@ fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// A list of ids, of which the first are shown.
+/// A list of ids; its text shows the first ones.
 struct Ids(Vec<i64>);
 
 impl Ids {

@@ -88,7 +88,7 @@ impl LineIndex {
         LineIndex::scan_source(store, key, source).await
     }
 
-    /// Returns the index that is kept in `file`, a path on this machine, if it belongs to the
+    /// Returns the index that is cached in `file`, a path on this machine, if it belongs to the
     /// object as it is now. Otherwise makes it by [`scan`](LineIndex::scan) and writes it there, as
     /// a whole: another process sees the old index or the new one.
     ///
@@ -99,7 +99,7 @@ impl LineIndex {
     ///
     /// # Errors
     /// As [`scan`](LineIndex::scan).
-    pub async fn kept(
+    pub async fn cached(
         store: &(impl Store + ?Sized),
         key: &str,
         file: impl AsRef<Path>,
@@ -122,7 +122,7 @@ impl LineIndex {
         let index = LineIndex::scan_source(store, key, source).await?;
         let bytes = index.to_bytes();
         if let Err(error) = datapipes::blocking(move || replace(&file, &bytes)).await? {
-            tracing::warn!(%error, "the index is not kept");
+            tracing::warn!(%error, "the index could not be cached");
         }
         Ok(index)
     }
@@ -219,7 +219,7 @@ impl LineIndex {
         bytes
     }
 
-    /// Reads the stored form. The version of the file is known to [`kept`](LineIndex::kept) alone.
+    /// Reads the stored form. The version of the file is known to [`cached`](LineIndex::cached) alone.
     ///
     /// # Errors
     /// `Corrupt` if it is no index, is damaged or cut, or contradicts itself; `Unsupported` for

@@ -22,9 +22,9 @@ const LONG: usize = 64 << 10;
 /// The values of a file of JSON lines in a store, by index: each is read by one request for its
 /// line, and parsed.
 ///
-/// - Values and blank lines are those of [`JsonLines`](super::JsonLines); a compressed file has no
+/// - Values and blank lines are as for [`JsonLines`](super::JsonLines); a compressed file has no
 ///   lines by index.
-/// - The positions are in a [`LineIndex`]: made when the file is opened, or kept in a file.
+/// - The positions are in a [`LineIndex`]: made when the file is opened, or cached in a file.
 /// - A file that was changed since is the error `Changed`: by its version, if the store has
 ///   versions (a folder has), else by its size and the ends of the line. Values of two versions are
 ///   never mixed, except where a store has no versions and a line was replaced by one of the same
@@ -55,8 +55,8 @@ const LONG: usize = 64 << 10;
 ///     std::fs::write(folder.join(name), "{\"text\": \"one\"}\n\n{\"text\": \"two\"}\n")?;
 /// }
 /// let files = names.map(|name| {
-///     let kept = folder.join(format!("{name}.lines"));     // where the index is kept
-///     let file = IndexedJsonLines::<Line>::open_kept(Local::new(folder), name, kept);
+///     let index = folder.join(format!("{name}.lines"));     // where the index is cached
+///     let file = IndexedJsonLines::<Line>::open_cached(Local::new(folder), name, index);
 ///     Ok(Indexed::new(futures::executor::block_on(file)?))
 /// });
 /// let files = files.into_iter().collect::<datapipes::Result<Vec<_>>>()?;
@@ -65,6 +65,7 @@ const LONG: usize = 64 << 10;
 /// assert_eq!(loader.epoch(0).blocking().count(), 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use]
 pub struct IndexedJsonLines<T = Value> {
     store: Arc<dyn Store>,
     key: Arc<str>,
@@ -95,19 +96,19 @@ impl<T> IndexedJsonLines<T> {
         Ok(IndexedJsonLines::new(store, key, index))
     }
 
-    /// Opens an object whose index is kept in `file`, a path on this machine: beside the object, or
+    /// Opens an object whose index is cached in `file`, a path on this machine: beside the object, or
     /// in a folder for such files. It is made if it is not there or not of this object, by
-    /// [`LineIndex::kept`].
+    /// [`LineIndex::cached`].
     ///
     /// # Errors
-    /// Those of [`LineIndex::kept`].
-    pub async fn open_kept(
+    /// The errors of [`LineIndex::cached`].
+    pub async fn open_cached(
         store: impl Store,
         key: impl Into<Arc<str>>,
         file: impl AsRef<Path>,
     ) -> Result<Self> {
         let key = key.into();
-        let index = LineIndex::kept(&store, &key, file).await?;
+        let index = LineIndex::cached(&store, &key, file).await?;
         Ok(IndexedJsonLines::new(store, key, index))
     }
 

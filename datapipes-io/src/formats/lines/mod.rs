@@ -126,9 +126,9 @@ impl Format for Lines {
 
 /// Reads text files; an item is a line as [`Bytes`]; made by [`Lines::bytes`].
 ///
-/// The rules are those of [`Lines`], but the text need not be UTF-8, and lines are slices, which
-/// keep what they are slices of in memory. That is the whole file, or, if the file is compressed or
-/// read as it arrives, the piece or the block of 256 KiB that a line came in.
+/// The rules are as for [`Lines`], but the text need not be UTF-8, and lines are slices. A
+/// line keeps its buffer in memory: the whole file, or, if the file is compressed or read as it
+/// arrives, the piece or the block of 256 KiB that the line came in.
 ///
 /// # Errors
 /// The errors of [`Lines`], except that the text need not be UTF-8.

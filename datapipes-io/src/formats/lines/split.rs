@@ -22,7 +22,7 @@ pub(super) struct LineFraming<T> {
     refused: Option<Refused>,
 }
 
-/// A line that is too long to be kept, of which the beginning was skipped.
+/// A line that is too long to be kept; its beginning was skipped.
 #[derive(Clone, Copy)]
 struct Refused {
     offset: u64,

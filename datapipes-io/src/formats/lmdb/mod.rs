@@ -17,7 +17,7 @@ use heed::{RoTxn, WithoutTls};
 use self::environment::{Environment, Values, failed};
 use crate::file::readable;
 
-/// An LMDB database, read by key: data sets such as those of LSUN and Caffe; feature `lmdb`.
+/// An LMDB database, read by key: data sets such as LSUN, and those made by Caffe; feature `lmdb`.
 ///
 /// - A key is any type of bytes: `String`, `Vec<u8>`, `Bytes`. The meaning of the keys is defined
 ///   by the data set, as is a key for the number of samples that many data sets have.

@@ -47,6 +47,7 @@ use crate::stores::{Get, Store};
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct Mds {
     store: Arc<dyn Store>,
     prefix: String,
@@ -59,7 +60,7 @@ impl Mds {
     /// Reads the index of the data set below `prefix` (which may be empty).
     ///
     /// # Errors
-    /// The errors of the store, and those of [`MdsIndex::parse`].
+    /// The errors of the store and of [`MdsIndex::parse`].
     pub async fn open(store: impl Store, prefix: &str) -> Result<Mds> {
         let key = below(prefix, "index.json");
         let json = store.read(&key).await?;

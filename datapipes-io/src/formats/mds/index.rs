@@ -119,7 +119,7 @@ impl MdsIndex {
         self.shards.iter().map(|shard| &*shard.file)
     }
 
-    /// Returns the names of the columns of the first shard, usually those of all shards.
+    /// Returns the names of the columns of the first shard. All shards usually have the same.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.shards
             .first()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
-use crate::wire::{self, wire_struct};
+use crate::codec::{self, wire_struct};
 
 /// A value of a column.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Wire for MdsValue {
             }
             MdsValue::Json(json) => {
                 to.number(6);
-                wire::encode_json(json, to)
+                codec::encode_json(json, to)
             }
             MdsValue::Array(tensor) => {
                 to.number(7);
@@ -107,7 +107,7 @@ impl Wire for MdsValue {
             3 => MdsValue::UInt(Wire::decode(from)?),
             4 => MdsValue::Float(Wire::decode(from)?),
             5 => MdsValue::Decimal(Wire::decode(from)?),
-            6 => MdsValue::Json(wire::decode_json(from)?),
+            6 => MdsValue::Json(codec::decode_json(from)?),
             7 => MdsValue::Array(Wire::decode(from)?),
             8 => MdsValue::Image(Wire::decode(from)?),
             9 => MdsValue::List(Wire::decode(from)?),

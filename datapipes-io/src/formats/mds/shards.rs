@@ -41,6 +41,7 @@ use crate::formats::{Entries, Entry, Format};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct MdsShards {
     expansion: Expansion,
     index: Option<Arc<HashMap<Box<str>, Shard>>>,

@@ -7,10 +7,10 @@ use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::Array;
 use crate::File;
+use crate::codec::wire_struct;
 use crate::formats::compression::Expansion;
 use crate::formats::zip::{Member, Members, Options};
 use crate::formats::{Entries, Entry, Format};
-use crate::wire::wire_struct;
 
 /// Reads `.npz` archives, and yields their arrays one by one, named without `.npy`, in the order of
 /// the directory.

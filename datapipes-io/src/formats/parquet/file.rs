@@ -1,4 +1,4 @@
-//! A Parquet file by its row groups, of which only the wanted columns are read.
+//! A Parquet file by its row groups. Only the wanted columns are read.
 
 mod rows;
 
@@ -41,7 +41,7 @@ const NEAR: u64 = 256 << 10;
 ///   only the pages that may have such rows are read.
 /// - [`Indexed`](datapipes::Indexed) shuffles row groups, shards them over ranks, and
 ///   mixes or [concatenates](datapipes::Indexed::concat) files.
-/// - The checks are those of [`Parquet`](super::Parquet). If the store has versions, a file that
+/// - The checks are as for [`Parquet`](super::Parquet). If the store has versions, a file that
 ///   was changed since is the error `Changed`.
 ///
 /// Clones share everything except the choice of columns and rows.
@@ -148,10 +148,9 @@ impl ParquetFile {
     ///
     /// - Sample `n` remains row group `n`, with its rows that match; there may be none. A row group
     ///   that statistics exclude costs no request.
-    /// - Of others are read first Bloom filters, if there are any for a comparison by `=` or `IN`;
-    ///   then the columns of the filter, of these only pages that may match; then, of the wanted
-    ///   columns, only pages with rows that match. A file without a page index is read by whole
-    ///   columns.
+    /// - Another row group is read in three steps: Bloom filters, if there are any for a comparison
+    ///   by `=` or `IN`; pages of the filter's columns that may have matching rows; pages of the
+    ///   wanted columns that have matching rows. Without a page index, whole columns are read.
     /// - The page index of these columns is read at the first sample, and stays in memory.
     ///
     /// # Errors

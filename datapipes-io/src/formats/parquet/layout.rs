@@ -593,7 +593,7 @@ impl Layout {
 /// The pages of a column with some rows of a row group.
 pub(super) struct ColumnPages {
     pub leaf: usize,
-    /// The bytes before the first page, of which there may be none.
+    /// The bytes before the first page; there may be none.
     dictionary: Range<u64>,
     pub pages: Vec<PagePlace>,
 }

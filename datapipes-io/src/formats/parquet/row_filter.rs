@@ -307,8 +307,8 @@ fn name_of(leaf: &Filter) -> &str {
     }
 }
 
-/// The columns of a file, of which a filter may name those of plain types, and whether the others
-/// are null.
+/// The columns of a file. A filter may compare columns of plain types; of all others it may only ask
+/// if they are null.
 struct FileColumns<'a>(&'a SchemaRef);
 
 impl Columns for FileColumns<'_> {

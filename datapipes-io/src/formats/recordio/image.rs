@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 use datapipes::{Error, ErrorKind, Result};
 
-use crate::wire::wire_struct;
+use crate::codec::wire_struct;
 
 /// The record of a picture: labels, two numbers, and the encoded picture. The form is MXNet's
 /// `IRHeader` before the data.

@@ -44,8 +44,8 @@ const TYPES: [(Dtype, DType); 13] = [
 ///   the tensor keeps the file in memory. Writers align the numbers within the file, so the
 ///   alignment of the file's first byte decides; see [`Tensor::from_bytes`]. Other tensors are
 ///   copied once.
-/// - Types are those of [`DType`]: unsigned and signed integers, `F16`, `BF16`, `F32`, `F64` and
-///   `BOOL`. The metadata of the file (`__metadata__`) are not returned.
+/// - The supported types are the variants of [`DType`]: unsigned and signed integers, `F16`,
+///   `BF16`, `F32`, `F64` and `BOOL`. The metadata of the file (`__metadata__`) are not returned.
 /// - A compressed file is recognized by its first bytes and decompressed whole.
 ///
 /// # Errors

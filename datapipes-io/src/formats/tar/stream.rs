@@ -25,9 +25,9 @@ use crate::{File, FileRef};
 /// - An archive that is compressed, recognized by its first bytes as by
 ///   [`Codec`](crate::formats::Codec), is read whole, in compressed form, before its first member;
 ///   then it is decompressed as [`Untar`](crate::Untar) does.
-/// - Members, errors, names and origins are those of [`Untar`](crate::Untar). An error of the store
-///   comes after the members that arrived before it. An object whose size differs from the listed
-///   size is `Changed`.
+/// - Members, errors, names and origins are the same as for [`Untar`](crate::Untar). An error of
+///   the store comes after the members that arrived before it. An object whose size differs from
+///   the listed size is `Changed`.
 /// - A body that fails half-way is not requested again here: wrap the store in one that
 ///   [resumes](crate::stores::resilient).
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use datapipes::{Error, ErrorKind, Result};
 use super::Feature;
 use super::maps::{Named, features};
 use super::wire::{Fields, Wire, put_len};
-use crate::wire::wire_struct;
+use crate::codec::wire_struct;
 
 /// `tf.train.Example`: features by name, in the order of the record.
 ///
@@ -43,6 +43,7 @@ impl Example {
     }
 
     /// Adds a feature, or replaces the values of an existing one.
+    #[must_use]
     pub fn with(mut self, name: impl Into<String>, feature: impl Into<Feature>) -> Self {
         let (name, feature) = (name.into(), feature.into());
         match self.features.iter_mut().find(|(other, _)| *other == name) {

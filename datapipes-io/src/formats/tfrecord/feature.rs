@@ -4,7 +4,7 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
 use super::wire::{Fields, Wire, put_len, put_varint};
-use crate::wire::wire_enum;
+use crate::codec::wire_enum;
 
 /// The values of one feature: one list, of one of three types.
 #[derive(Clone, Debug, PartialEq, Default)]

@@ -150,7 +150,7 @@ struct Records<T> {
     refused: Option<Refused>,
 }
 
-/// A record that is too large, of which the beginning was skipped.
+/// A record that is too large; its beginning was skipped.
 #[derive(Clone, Copy)]
 struct Refused {
     at: Place,

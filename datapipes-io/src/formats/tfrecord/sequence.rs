@@ -6,7 +6,7 @@ use datapipes::{Error, ErrorKind, Result};
 use super::maps::{Named, entries, features};
 use super::wire::{Fields, put_len};
 use super::{Example, Feature};
-use crate::wire::wire_struct;
+use crate::codec::wire_struct;
 
 /// `tf.train.SequenceExample`: a context, and lists of features by name, such as the frames of a
 /// film.

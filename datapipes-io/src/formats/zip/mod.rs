@@ -33,7 +33,7 @@ use directory::Record;
 ///   ends of the directory, a name that comes twice (from the second one on), headers that differ
 ///   from the directory, and bytes before or after the archive.
 ///
-/// The format is that of PKWARE's
+/// The format is specified by PKWARE's
 /// [APPNOTE](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT).
 ///
 /// # Errors

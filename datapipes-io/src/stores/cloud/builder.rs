@@ -296,7 +296,7 @@ impl CloudBuilder {
         }
     }
 
-    /// Trusts certificates, in PEM, in addition to those of the system.
+    /// Trusts these certificates, in PEM, in addition to the system's.
     pub fn certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots.push(pem.into());
         self

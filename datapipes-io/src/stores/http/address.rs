@@ -133,9 +133,11 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
-/// Returns true if a URL is by https and of a public host, or if the base is not, and the URL is not
-/// of the addresses by which machines tell of themselves (169.254.169.254). The addresses of names
-/// are not looked up; names without a dot, and those of private networks, are not public.
+/// Returns true if a URL may be followed from the base: a public base (https, public host) leads to
+/// public URLs only. Link-local addresses, where clouds serve a machine's credentials
+/// (169.254.169.254), are never allowed from another host.
+///
+/// Host names are not resolved. Names without a dot, and those of private networks, are not public.
 pub(super) fn is_as_public(url: &Url, base: &Url) -> bool {
     let public = |url: &Url| url.scheme() == "https" && is_public(url);
     let own = match literal(url) {

@@ -188,7 +188,7 @@ impl Reader {
     }
 }
 
-/// A file of which the first piece was read.
+/// A file whose first piece was read.
 struct Opened {
     known: Metadata,
     range: Range<u64>,

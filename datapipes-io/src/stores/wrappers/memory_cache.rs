@@ -20,7 +20,7 @@ pub enum Evict {
     /// third of the requests, and no other rule saves more (Mohan and others, *Analyzing and
     /// Mitigating Data Stalls in DNN Training*, 2021).
     Never,
-    /// Drops the least recently used object. Suits data of which some objects are read more often
+    /// Drops the least recently used object. Suits data with some objects that are read more often
     /// than others.
     #[default]
     Oldest,

@@ -18,8 +18,8 @@ pub use value::Value;
 ///
 /// A filter is made of [`col`], or parsed from text, as in `age > 30 and sex = 'f'`.
 ///
-/// The semantics are those of SQL. A comparison with a missing value or NaN is neither true nor
-/// false, and neither is its negation. A row matches only if the whole filter is true. Whole
+/// The semantics are the same as in SQL. A comparison with a missing value or NaN is neither true
+/// nor false, and neither is its negation. A row matches only if the whole filter is true. Whole
 /// numbers and floats are compared by value, without rounding; text is compared by its bytes.
 ///
 /// In text, `or` has the lowest precedence, then `and`, then `not`. A comparison has a column and a

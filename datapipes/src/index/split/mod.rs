@@ -557,7 +557,7 @@ impl<K> Splits<K> {
         self.seed
     }
 
-    /// Returns warnings: classes of which a part has no sample.
+    /// Returns warnings: classes without a sample in some part.
     pub fn warnings(&self) -> Vec<String> {
         let whole: Vec<usize> = (0..self.classes.len())
             .map(|class| self.parts.iter().map(|part| part.classes[class]).sum())

@@ -197,7 +197,7 @@ impl<T: Send + 'static, F: FnMut(T) -> bool> Trial<'_, T, F> {
     }
 }
 
-/// Cuts a part into two, of which the left one is at most one sample longer.
+/// Cuts a part into two halves. The left one may be longer by one sample.
 fn halves(part: &Range<usize>) -> [Range<usize>; 2] {
     let middle = part.start + part.len().div_ceil(2);
     [part.start..middle, middle..part.end]

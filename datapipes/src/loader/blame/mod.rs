@@ -24,7 +24,7 @@ pub(super) use question::refuse_unanswered;
 pub struct Blame {
     /// Number of the epoch.
     pub epoch: u64,
-    /// Seed of the loader, of which all random numbers are a function.
+    /// Seed of the loader; it determines all random numbers.
     pub seed: u64,
     /// Each step of the range, in order.
     pub batches: Vec<BlamedBatch>,

@@ -41,7 +41,7 @@ pub(in crate::loader) fn refuse_unanswered() -> Result<()> {
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Answers the question of `datapipes blame STATE --steps A..B -- PROGRAM`, if this program was
+    /// Answers the question of `datapipes blame CHECKPOINT --steps A..B -- PROGRAM`, if this program was
     /// started by that command: prints the [blame](DataLoader::blame), and writes pictures with
     /// `--out`. Returns true if it did; the program should end then. Returns false at once if it
     /// was not asked. Call it after `build`, for the loader that the checkpoints are of.

@@ -82,12 +82,12 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
         }
         if !alike && !matches!(node.node.op, Op::Pipe(_)) {
             problems.push(format!(
-                "`{}` is new or other, and where it stood in its inputs is not known",
+                "`{}` is new or has changed, and the checkpoint does not tell its place in its inputs",
                 node.name
             ));
         } else if saved.world > 1 && above_shard[id] {
             problems.push(format!(
-                "`{}` would change at other places on other ranks",
+                "the change of `{}` would begin at a different item on each rank",
                 node.name
             ));
         }

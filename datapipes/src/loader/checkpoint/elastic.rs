@@ -79,7 +79,7 @@ pub(super) fn rescaled(
             .is_none_or(|all| is.checked_mul(now) != Some(all))
         {
             return Err(format!(
-                "`{}` made batches of {was}, {then} ranks of them a step, and makes batches of {is} for {now}",
+                "a step had {then} batches of {was} items from `{}`, one for each rank, and would have {now} of {is}",
                 batch.name
             ));
         }

@@ -100,7 +100,8 @@ struct CursorForm {
     outputs: Vec<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
     inputs: Vec<InputForm>,
-    #[serde(rename = "kept", default, skip_serializing_if = "is_default")]
+    // Earlier it was written as `kept`.
+    #[serde(alias = "kept", default, skip_serializing_if = "is_default")]
     state: Hex,
     #[serde(default, skip_serializing_if = "is_default")]
     pieces: Vec<(u64, u64)>,

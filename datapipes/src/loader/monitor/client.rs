@@ -52,8 +52,9 @@ fn numbers(path: &Path) -> Option<(u32, u64)> {
 
 /// Removes a socket that nobody listens on; returns true if it did.
 ///
-/// A socket gets its name when its process listens already, so there is no doubt; and a number of a
-/// process says nothing, as it may be used again, or be that of another container.
+/// A socket gets its name only after its process listens on it, so a refused connection proves that
+/// the process has ended. The process number proves nothing: it may have been reused, or belong to
+/// another container.
 pub(super) fn is_stale(path: &Path) -> bool {
     let refused =
         connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);

@@ -58,7 +58,7 @@ pub(super) fn start(asked: bool, engine: &Arc<Engine>, latest: &Arc<Latest>) -> 
         Some(value) if !value.is_empty() && value != "0" => {
             let value = value.display();
             quietly(|| {
-                tracing::warn!("{VARIABLE} is `{value}`; 1 has loaders monitored, 0 has not")
+                tracing::warn!("{VARIABLE} is `{value}`: expected 1 (monitor all loaders) or 0")
             });
             false
         }

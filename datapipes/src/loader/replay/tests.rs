@@ -1,7 +1,10 @@
+use std::sync::Mutex;
+
 use super::*;
 use crate::pipes::Stop;
 use crate::{
-    Context, Error as Failure, Graph, Hints, Indexed, Item, Items, Order, Pipe, Tensor, Uneven,
+    Arity, Context, Error as Failure, Graph, Hints, Indexed, Item, Items, Order, Pipe, Tensor,
+    Uneven,
 };
 
 fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
@@ -392,6 +395,49 @@ fn what_workers_and_other_orders_gave_is_the_same() {
     for item in loader.epoch(0).blocking().items().map(Result::unwrap) {
         assert_eq!(loader.replay(0, item.origin()).unwrap().items(), [item]);
     }
+}
+
+#[test]
+fn a_later_round_of_a_users_cache_is_found() {
+    struct OwnCache(Arc<Mutex<Vec<Item<u64>>>>);
+    impl Pipe<u64> for OwnCache {
+        type Out = u64;
+        fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+            let (items, round) = (self.0.clone(), cx.round());
+            if round == 0 {
+                return input.each(cx, move |item| {
+                    items.lock().unwrap().push(item.clone());
+                    Some(Ok(item))
+                });
+            }
+            Items::generate(async move |out| {
+                let items = items.lock().unwrap().clone();
+                for item in items {
+                    let (value, origin) = item.into_parts();
+                    out.emit(Ok(Item::new(value, origin.child(round)))).await;
+                }
+            })
+        }
+        fn hints(&self) -> Hints {
+            Hints::default()
+                .arity(Arity::One)
+                .selects(true)
+                .renames(true)
+        }
+    }
+    let twice = |graph: Graph<u64>| graph.flat_map(|n| [n, n + 1]);
+    let ours = twice(Graph::range(0..4)).cache(100).repeat(2);
+    let own = twice(Graph::range(0..4)).pipe(OwnCache(Arc::default()));
+    let [ours, own] = [ours, own.repeat(2)].map(|graph| {
+        let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+        let items = loader.epoch(0).blocking().items().map(Result::unwrap);
+        let items: Vec<_> = items.collect();
+        assert_eq!(items.len(), 16);
+        let replays = items.iter().map(|item| loader.replay(0, item.origin()));
+        let replays = replays.map(|replay| replay.map(|replay| replay.items::<u64>().to_vec()));
+        replays.map(Result::unwrap).collect::<Vec<_>>()
+    });
+    assert_eq!(own, ours);
 }
 
 #[test]

@@ -29,7 +29,7 @@ use sampler::{Recorded, Sampler};
 const WAITING: usize = 64;
 
 impl<T> DataLoader<T> {
-    /// Records what the loader does from now on, and writes it as a page for a browser when the
+    /// Records the loader's activity from now on, and writes it as a page for a browser when the
     /// writer is [finished](ReportWriter::finish) or dropped. The page is one HTML file, which
     /// needs no network:
     ///

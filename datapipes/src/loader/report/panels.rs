@@ -122,7 +122,7 @@ fn round_up(value: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// Returns a moment, in a report of which this many seconds are shown.
+/// Returns a moment as text, for a report that shows this many seconds.
 pub(super) fn moment(seconds: f64, shown: f64) -> String {
     let whole = seconds.round() as u64;
     match shown {

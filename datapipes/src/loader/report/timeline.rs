@@ -106,8 +106,8 @@ impl Timeline {
     /// Adds a sample of an epoch with this many workers. Returns true if samples were joined in
     /// pairs, so that the next ones are to be twice as long.
     ///
-    /// Work and waits count when they end. What is more than fits in the sample was done in those
-    /// before it.
+    /// Work and waits are counted when they end, so a sample may have more of them than its duration
+    /// allows. The excess belongs to the samples before it, and is moved there.
     pub fn push(&mut self, sample: Sample, workers: usize) -> bool {
         let segments = sample.segments.len();
         self.samples.push(sample);
@@ -192,7 +192,7 @@ pub(super) struct Panel {
 /// Greatest number of segments that are shown, the busiest ones.
 const SEGMENTS: usize = 8;
 
-/// Returns the panels of a timeline, of which the last figures are given.
+/// Returns the panels of a timeline that ends with the given figures.
 pub(super) fn panels(samples: &[Sample], stats: &Stats) -> Vec<Panel> {
     let line = |name: &str, color: usize, join: Join, value: &dyn Fn(&Sample) -> f64| Line {
         name: name.to_owned(),

@@ -8,7 +8,7 @@ const WORTH: f64 = 1.1;
 
 impl Stats {
     /// Returns what limits the epoch and what would help, in sentences with their numbers, the most
-    /// important first. The gains are upper bounds: what they assume is said with them.
+    /// important first. The gains are upper bounds, and each is stated with its assumption.
     ///
     /// # Examples
     /// ```

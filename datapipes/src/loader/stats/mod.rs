@@ -289,8 +289,9 @@ impl Stats {
         (self.waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
     }
 
-    /// Returns the figures since an earlier moment of the same epoch. What is no count or time stays
-    /// as it is now: bytes, numbers in flight, processes that run.
+    /// Returns the figures since an earlier moment of the same epoch: the differences of all counts
+    /// and times. Gauges, such as bytes, numbers in flight and running processes, keep their current
+    /// values.
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut since = self.clone();
         since.wall = self.wall.saturating_sub(earlier.wall);
@@ -335,8 +336,9 @@ impl Stats {
         since
     }
 
-    /// Returns the figures of this epoch and of others before it. What is no count or time is that
-    /// of this epoch, as with [`since`](Self::since), except for the most bytes of any.
+    /// Returns the figures of this epoch and of others before it: the sums of all counts and times.
+    /// Gauges have the values of this epoch, as with [`since`](Self::since); peaks are the maxima of
+    /// all epochs.
     pub(super) fn after(mut self, earlier: &Stats) -> Stats {
         // An epoch that was left at its start says nothing of where the graph runs.
         let was_left = self.wall * 10 * (earlier.epochs as u32) < earlier.wall;
@@ -500,7 +502,8 @@ fn mean_of_both((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> (f64, u64) {
     (sum / number.max(1) as f64, number)
 }
 
-/// Returns the mean of what was added to a mean, and its number, given those before.
+/// Returns the mean and the number of the values that came after an earlier moment, from the mean
+/// and number of all values and those of the earlier ones.
 fn mean_since((mean, number): (f64, u64), (before, earlier): (f64, u64)) -> (f64, u64) {
     let added = number.saturating_sub(earlier);
     let sum = mean * number as f64 - before * earlier as f64;

@@ -133,7 +133,7 @@ impl<'a> Model<'a> {
         gone
     }
 
-    /// Returns what the parts need for a batch.
+    /// Returns the time that each part needs for a batch.
     pub fn needs(&self, change: &Change) -> Needs {
         let stats = self.stats;
         let gone = self.gone(change.cached);

@@ -23,12 +23,12 @@ const MOST: usize = 1 << 20;
 /// as work for the batches that came.
 ///
 /// The model assumes:
-/// - Each item costs what it has cost. More workers on cores that share caches, memory or a disk
-///   are slower than that.
-/// - Work that had no core while it ran is waiting, and as many workers can wait as there are; work
-///   that computes has the [cores](Self::cores). The consumer's step needs none.
-/// - Requests take the same time with more of them in flight, unless the requests set the pace now
-///   and fewer are in flight than may be: then what they read from gives no more than it does.
+/// - The cost of an item stays the same. With more workers on cores that share caches, memory or a
+///   disk it is higher in truth.
+/// - Time of work without a core counts as waiting, and all workers can wait at once. Work that
+///   computes shares the [cores](Self::cores). The consumer's step needs none.
+/// - Requests take the same time with more of them in flight. The exception are requests that set
+///   the pace now, with fewer in flight than allowed: their source is taken to be at its limit.
 /// - Buffers are long enough that neighbours do not wait for each other in turn.
 ///
 /// [`DataLoader::what_if`]: crate::DataLoader::what_if

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Uneven;
+use crate::testing::cases;
 
 fn run<T: std::fmt::Debug + Send + 'static>(
     epoch: Epoch<T>,
@@ -311,7 +312,7 @@ fn steps_are_known_below_joins() {
     use crate::pipes::{Mux, Schedule, Stop, Zip};
     let mut rng = crate::Rng::from_key([5, 6, 7, 8]);
     let mut known = std::collections::BTreeMap::<usize, [u32; 2]>::new();
-    for case in 0..1500 {
+    for case in 0..cases(1500) {
         let count = 1 + rng.below(4) as usize;
         let lengths: Vec<u64> = (0..count).map(|_| rng.below(14)).collect();
         let inputs =

@@ -114,9 +114,9 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         self
     }
 
-    /// Sets the step in which the number of workers grows, and which it begins with. Defaults to 1.
-    /// The paper uses the number of GPUs, so that each has equally many. As in the paper, the last
-    /// step may pass the number of cores.
+    /// Sets the first number of workers, which is also the step by which the number grows. Defaults
+    /// to 1. The paper uses the number of GPUs, so that each GPU has the same number of workers. As
+    /// in the paper, the last step may exceed the number of cores.
     #[must_use]
     pub fn gpus(mut self, gpus: usize) -> Self {
         self.gpus = gpus;
@@ -152,8 +152,8 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         self
     }
 
-    /// Sets what is done with each batch, on this thread: a training step, or something that takes
-    /// as long. Its time is part of the run.
+    /// Sets the function that is called with each batch, on this thread: a training step, or
+    /// something that takes as long. Its time is part of the run.
     #[must_use]
     pub fn step<E: Into<BoxError>>(
         mut self,

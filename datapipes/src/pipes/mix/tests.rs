@@ -21,6 +21,7 @@ fn wrong_weights_do_not_build() {
     assert!(Graph::<u8>::mix([]).collect().is_err());
 }
 
+use crate::testing::some_of;
 use crate::{Checkpoint, DataLoader, Edited, ErrorKind, Result};
 
 fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
@@ -342,7 +343,7 @@ fn all_mixes_keep_the_contract_of_joins() {
         ]
     };
     for schedule in [Schedule::new([2.0, 1.0, 1.0]), curriculum()] {
-        for stop in [Stop::FirstExhausted, Stop::AllExhausted] {
+        for stop in some_of([Stop::FirstExhausted, Stop::AllExhausted]) {
             let mix = Mix {
                 schedule: schedule.clone(),
                 by: None,
@@ -358,7 +359,7 @@ fn all_mixes_keep_the_contract_of_joins() {
         rounds.flatten().collect()
     });
     let cycled: Vec<Vec<Option<u64>>> = cycled.collect();
-    for stop in [Stop::CycleUntilAll, Stop::CycleForever] {
+    for stop in some_of([Stop::CycleUntilAll, Stop::CycleForever]) {
         let mix = Mix {
             schedule: Schedule::new([2.0, 1.0, 1.0]),
             by: None,

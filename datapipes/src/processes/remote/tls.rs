@@ -47,7 +47,7 @@ impl Identity {
     }
 }
 
-/// Reads the certificates of a PEM file, of which there has to be one at least.
+/// Reads the certificates of a PEM file, which has at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(path)
         .and_then(|found| found.collect::<Result<Vec<_>, _>>())

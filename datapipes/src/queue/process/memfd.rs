@@ -74,7 +74,7 @@ impl Memfd {
         );
         if size != len || size == 0 || there < size {
             return Err(damaged(format_args!(
-                "shared memory of {size} bytes, {there} of them there, instead of {len}"
+                "shared memory of {size} bytes, {there} of them allocated, instead of {len}"
             )));
         }
         let len = usize::try_from(len)

@@ -164,9 +164,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             }
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
-                // A cache makes children in later rounds, and so does padding.
-                self.renamed |= matches!(hints.role, Role::Shard { can_pad: true, .. })
-                    || node.node.kind == "cache";
+                // Padding makes children, too.
+                self.renamed |=
+                    hints.renames || matches!(hints.role, Role::Shard { can_pad: true, .. });
                 if hints.arity != Arity::One {
                     inputs.iter_mut().for_each(|input| input.position = None);
                 }

@@ -23,7 +23,7 @@ use crate::formats::{Row, value};
 ///   of the file, but the text of a batch is checked whole, and a compressed body is decompressed
 ///   whole, for each row that is read. Rows that are asked for together
 ///   ([`Indexed::batch`](datapipes::Indexed::batch)) share that.
-/// - Values are those of [`ArrowRows`](super::ArrowRows).
+/// - Values are the same as for [`ArrowRows`](super::ArrowRows).
 ///
 /// # Errors
 /// For a row: the errors of its batch, as with [`ArrowIpc`], with file, batch and byte.
@@ -97,7 +97,7 @@ impl ArrowIpc {
     /// (`SIGBUS`). Feature `mmap`.
     ///
     /// # Errors
-    /// Errors of opening and mapping the file; those of [`index`](ArrowIpc::index).
+    /// Errors of opening and mapping the file, and the errors of [`index`](ArrowIpc::index).
     #[cfg(feature = "mmap")]
     pub fn index_mapped(&self, path: impl AsRef<std::path::Path>) -> Result<IndexedArrowRows> {
         let file = crate::FileRef::new(path.as_ref());

@@ -189,7 +189,7 @@ fn an_index_is_kept_and_made_again_when_the_file_changed() {
         let kept = dir.path().join("a.lines");
         let store = Watched::new("[1]\n\n[2]\n", versions);
         let open = || {
-            let file = IndexedJsonLines::<Value>::open_kept(store.clone(), "a.jsonl", &kept);
+            let file = IndexedJsonLines::<Value>::open_cached(store.clone(), "a.jsonl", &kept);
             block_on(file).unwrap()
         };
         // Without versions the ends of the file are read to tell it from another.
@@ -215,7 +215,7 @@ fn row_85_an_index_that_is_damaged_is_made_again() {
     let kept = dir.path().join("a.lines");
     let store = Watched::new("[1]\n\n[2]\n", true);
     let open = |key| {
-        let file = IndexedJsonLines::<Value>::open_kept(store.clone(), key, &kept);
+        let file = IndexedJsonLines::<Value>::open_cached(store.clone(), key, &kept);
         block_on(file).unwrap()
     };
     open("a.jsonl");
@@ -241,7 +241,7 @@ fn row_83_an_index_that_cannot_be_written_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let store = Memory::from_iter([("a.jsonl", "1\n2\n")]);
     let nowhere = dir.path().join("none/a.lines");
-    let file = IndexedJsonLines::<Value>::open_kept(store, "a.jsonl", nowhere);
+    let file = IndexedJsonLines::<Value>::open_cached(store, "a.jsonl", nowhere);
     assert_eq!(block_on(file).unwrap().len(), 2);
 }
 

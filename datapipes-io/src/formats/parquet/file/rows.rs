@@ -25,7 +25,7 @@ use crate::formats::{Row, value};
 /// - Even with a page index a row costs the decompression of a page in each column, often 1 MiB.
 ///   If neighbouring rows may follow each other, it is cheaper to shuffle the row groups of
 ///   [`ParquetFile`] and then their rows in a buffer.
-/// - Values are those of [`ParquetRows`](crate::formats::ParquetRows).
+/// - Values are the same as for [`ParquetRows`](crate::formats::ParquetRows).
 ///
 /// # Errors
 /// For a row: `Corrupt` if the page index contradicts the pages, the footer or itself; the errors of

@@ -33,7 +33,7 @@ use targets::Targets;
 use tree::Files;
 
 /// A store of the files of a repository of the Hugging Face Hub: a data set, a model or a space.
-/// Clones share connections and what was learned of the repository.
+/// Clones share connections and all known facts about the repository.
 ///
 /// | URL | names |
 /// |---|---|
@@ -69,11 +69,11 @@ use tree::Files;
 ///   or has no dot, and an IP address are not public. A hub that is itself not public, such as one
 ///   on this machine, may also redirect to such hosts, but not to 169.254.0.0/16. The token goes to
 ///   the hub alone, and the next page of a listing is requested from no other host.
-/// - The other rules are those of [`Http`]. The store retries nothing; [`stores::open`] adds
+/// - All other rules are as for [`Http`]. The store retries nothing; [`stores::open`] adds
 ///   retries, which wait as long as the hub asks for (`Retry-After`, or `RateLimit` with a 429).
 ///
 /// # Environment
-/// The token is that of `HF_TOKEN`, else of `HUGGING_FACE_HUB_TOKEN`, else of the file
+/// The token comes from `HF_TOKEN`, else from `HUGGING_FACE_HUB_TOKEN`, else from the file
 /// `$HF_TOKEN_PATH`, else `token` in `$HF_HOME`, else in `$XDG_CACHE_HOME/huggingface`, else in
 /// `~/.cache/huggingface`. `HF_HUB_DISABLE_IMPLICIT_TOKEN` sends none of them. `HF_ENDPOINT` is the
 /// URL of another hub. With `HF_HUB_OFFLINE` every request is an error. Files that are [cached on

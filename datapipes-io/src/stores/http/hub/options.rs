@@ -57,7 +57,7 @@ impl HubBuilder {
         }
     }
 
-    /// Sets the branch, tag or commit, in place of that of the URL. Defaults to the main branch.
+    /// Sets the branch, tag or commit; overrides the URL. Defaults to the main branch.
     pub fn revision(mut self, revision: &str) -> Self {
         self.revision = Some(revision.to_owned());
         self
@@ -69,7 +69,7 @@ impl HubBuilder {
         self
     }
 
-    /// Sends this token to the hub, in place of that of the environment.
+    /// Sends this token to the hub; overrides the environment.
     pub fn token(mut self, token: &str) -> Self {
         self.token = Token::Given(token.trim().to_owned());
         self

@@ -144,7 +144,7 @@ impl Repository {
         format!("api/{}/{id}", self.plural())
     }
 
-    /// Returns what it is, in words.
+    /// Returns the kind of the repository, in words.
     pub fn kind(&self) -> &'static str {
         match self.kind {
             Kind::Dataset => "data set",

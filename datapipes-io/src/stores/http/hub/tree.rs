@@ -38,7 +38,7 @@ type Entries = BTreeMap<Box<str>, Option<Option<u64>>>;
 /// paths; none if there is no such folder.
 ///
 /// # Errors
-/// `Corrupt` for a page that is no list of files, or that repeats all of those before, so that the
+/// `Corrupt` for a page that is no list of files, or that repeats earlier files only, so that the
 /// pages would never end; `Denied` for a next page on another host; `Limit`.
 pub async fn list(http: &Http, first: Url, name: String) -> Result<Files> {
     let mut entries = Entries::new();

@@ -52,6 +52,7 @@ use crate::stores::{Get, Meta, Object, Store};
 /// thread that polls. Memory holds the object that is read or written, and some 150 bytes for each
 /// entry; a miss waits until its entry is on the disk.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct DiskCache<S> {
     inner: Arc<S>,
     /// Identity of the store; see [`Store::identity`].

@@ -112,7 +112,8 @@ fn row_119_a_mix_with_another_input_is_refused_once_it_has_begun() {
         Graph::mix((0..inputs).map(|n| (Graph::range(n * 100..n * 100 + 50), 1.0))).batch(3)
     };
     let after = |taken_before| taken(&loader(graph(2), 7), taken_before).1;
-    let message = "`mix` is new or other, and where it stood in its inputs is not known";
+    let message =
+        "`mix` is new or has changed, and the checkpoint does not tell its place in its inputs";
     let refused = loader(graph(3), 7)
         .resume_edited(&after(2), Edited::Matching)
         .map(drop)
@@ -155,7 +156,7 @@ fn row_119_what_stands_above_the_ranks_stays() {
         .unwrap_err()
         .to_string();
     assert!(
-        refused.ends_with("`filter` would change at other places on other ranks"),
+        refused.ends_with("the change of `filter` would begin at a different item on each rank"),
         "{refused}"
     );
     let rest = loader(false, true)
@@ -191,7 +192,7 @@ fn row_119_what_stands_above_the_ranks_stays() {
         .unwrap_err()
         .to_string();
     assert!(
-        refused.ends_with("`mix` would change at other places on other ranks"),
+        refused.ends_with("the change of `mix` would begin at a different item on each rank"),
         "{refused}"
     );
 }

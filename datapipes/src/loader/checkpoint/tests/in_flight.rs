@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use super::Checkpoint;
+use crate::testing::cases;
 use crate::{BoxError, DataLoader, Graph, Order, Rng};
 
 const ITEMS: u64 = 240;
@@ -40,12 +41,12 @@ fn counted(order: Order) -> (DataLoader<Vec<u64>>, Ledger) {
     (builder.resumable().build().unwrap(), ledger)
 }
 
-/// Takes a checkpoint and drops the epoch at once, 50 times. Each item is delivered once, also
+/// Takes a checkpoint and drops the epoch at once, many times. Each item is delivered once, also
 /// those in flight at the stop.
 fn come_again_once(order: Order, on_device: bool) {
     let mut rng = Rng::from_key([121, 0, 0, 0]);
-    let mut concurrency = 0;
-    for case in 0..50 {
+    let (mut concurrency, cases) = (0, cases(50));
+    for case in 0..cases {
         let stop = rng.below(ITEMS / 3) as usize;
         let run = |state: Option<&Checkpoint>, most: usize| {
             let (loader, ledger) = counted(order);
@@ -99,7 +100,7 @@ fn come_again_once(order: Order, on_device: bool) {
         }
     }
     assert!(
-        concurrency > 50 * 5,
+        concurrency as usize > cases * 5,
         "{concurrency} items were in flight, so that nothing was tried"
     );
 }
