@@ -267,6 +267,46 @@ fn every_format_of_records_is_read_in_constant_memory() {
     reads_in_constant_memory("Arrow", ArrowIpc::new(), head, &record);
 }
 
+/// Batches of a file, and of streams that are read whole or as they arrive.
+#[cfg(feature = "arrow")]
+#[test]
+fn a_record_batch_inflates_to_no_more_than_the_loader_allows() {
+    use datapipes_io::formats::{ArrowIpc, ArrowRows};
+    use datapipes_io::stores::Memory;
+
+    fn refused<T: Send + 'static>(graph: Graph<T>, most: u64) -> String {
+        let builder = DataLoader::builder(graph).workers(2).max_inflated(most);
+        let error = builder
+            .build()
+            .unwrap()
+            .epoch(0)
+            .blocking()
+            .find_map(Result::err);
+        error.map_or(String::new(), |error| error.to_string())
+    }
+    let file: &[u8] = include_bytes!("data/zstd.arrow");
+    let stream: &[u8] = include_bytes!("data/lz4.arrows");
+    for (name, data) in [("file", file), ("stream", stream)] {
+        let store = Memory::from_iter([(name, data)]);
+        let files = || store.clone().files([name]);
+        let rows = || ArrowRows::new(ArrowIpc::new());
+        for most in [100, 1 << 20] {
+            let all = [
+                refused(files().load_files().read_as(ArrowIpc::new()), most),
+                refused(files().stream_as(ArrowIpc::new(), 0), most),
+                refused(files().load_files().read_as(rows()), most),
+                refused(files().stream_as(rows(), 0), most),
+            ];
+            for said in all {
+                let is_refused =
+                    said.contains("at most 100 are allowed (`max_expansion`, `max_inflated`)");
+                assert_eq!(is_refused, most == 100, "{name}, {most}: {said}");
+                assert!(is_refused || said.is_empty(), "{name}: {said}");
+            }
+        }
+    }
+}
+
 /// Files that are read whole are as large as their bytes: at most as many as fit.
 #[test]
 fn files_that_are_read_whole_stay_within_the_memory_of_the_loader() {

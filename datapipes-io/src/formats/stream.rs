@@ -224,6 +224,7 @@ impl Source {
         stop: Option<Stop>,
         cx: &Context,
     ) -> Result<Result<Source, File>> {
+        splitter.allow(cx);
         let version = stop.as_ref().and_then(|stop| stop.version.clone());
         let stop = match stop {
             Some(stop) if !stop.packed => {

@@ -179,9 +179,9 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Refuses what inflates to more than `bytes`: a compressed file, a member of a zip archive, an
     /// array of an `.npz` archive (all of them, where they are one item), a row group of a Parquet
-    /// file, a record batch of an Arrow file. By default each step or format has a limit of its
-    /// own, which also holds. Data sets by index and Arrow streams have only theirs
-    /// (`max_expansion`, `max_shard`, `max_batch`). What is inflated is an item in memory; on a
+    /// file, a record batch of an Arrow file or stream. By default each step or format has a limit of
+    /// its own, which also holds. Data sets by index have only theirs (`max_expansion`,
+    /// `max_shard`). What is inflated is an item in memory; on a
     /// machine with little memory, set the size that an item may have.
     ///
     /// # Errors
