@@ -185,12 +185,106 @@ fn a_shard_of_ten_gigabytes_is_read_to_its_end_in_constant_memory() {
 }
 
 #[test]
+fn a_local_shard_is_read_to_its_end_in_constant_memory() {
+    use std::io::Write;
+    const SIZE: usize = 128 * MIB;
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = std::fs::File::create(folder.path().join("shard.txt")).unwrap();
+    let block = line().repeat(MIB / 4096);
+    (0..SIZE / MIB).for_each(|_| file.write_all(&block).unwrap());
+    drop((file, block));
+    let lines = datapipes_io::list_files(folder.path(), "*.txt").read_as(Lines::new());
+    let (peak, read) = peak(|| read(lines, usize::MAX));
+    assert_eq!(read, SIZE / 4096);
+    assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
+}
+
+/// Serves an object by HTTP, whole or a range of it, to one connection after another.
+#[cfg(feature = "http")]
+fn serve(made: Arc<Made>) -> String {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn answer(made: &Made, stream: TcpStream) -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let mut out = stream;
+        while let Some(asked) = lines.next().transpose()? {
+            let mut range = None;
+            for line in lines.by_ref() {
+                let line = line?.to_ascii_lowercase();
+                if let Some(stated) = line.strip_prefix("range: bytes=") {
+                    let (begin, end) = stated.split_once('-').expect("a range");
+                    let end = end.parse().map_or(made.size, |last: u64| last + 1);
+                    range = Some(begin.parse().unwrap()..end.min(made.size));
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let status = match &range {
+                Some(range) => format!(
+                    "206 Partial Content\r\nContent-Range: bytes {}-{}/{}",
+                    range.start,
+                    range.end - 1,
+                    made.size
+                ),
+                None => "200 OK".to_owned(),
+            };
+            let mut range = range.unwrap_or(0..made.size);
+            let len = range.end - range.start;
+            write!(
+                out,
+                "HTTP/1.1 {status}\r\nETag: \"1\"\r\nContent-Length: {len}\r\n\r\n"
+            )?;
+            while !asked.starts_with("HEAD") && !range.is_empty() {
+                let piece = made.piece(range.start);
+                let len = piece.len().min((range.end - range.start) as usize);
+                out.write_all(&piece[..len])?;
+                range.start += len as u64;
+            }
+        }
+        Ok(())
+    }
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let made = made.clone();
+            // A client that has enough closes the connection, which is an error here.
+            std::thread::spawn(move || answer(&made, stream).ok());
+        }
+    });
+    url
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn a_shard_of_a_web_server_is_read_to_its_end_in_constant_memory() {
+    const SIZE: usize = 128 * MIB;
+    let url = serve(Made::of(&line(), SIZE as u64));
+    let store = datapipes_io::stores::Http::builder(&url).build().unwrap();
+    let lines = store.files(["shard"]).read_as(Lines::new());
+    let (peak, read) = peak(|| read(lines, usize::MAX));
+    assert_eq!(read, SIZE / 4096);
+    assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
+}
+
+#[test]
 fn a_compressed_shard_is_read_in_constant_memory() {
     use std::io::Write;
+    let text = random_text();
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    // Random text, so that the compressed file is not small.
+    packer.write_all(&text).unwrap();
+    repeats_in_constant_memory("shard.gz", &packer.finish().unwrap());
+    #[cfg(feature = "zstd")]
+    repeats_in_constant_memory("shard.zst", &zstd::stream::encode_all(&*text, 1).unwrap());
+}
+
+/// Makes random text, so that a compressed file is not small.
+fn random_text() -> Vec<u8> {
     let mut state = 1u64;
-    let text: Vec<u8> = (0..512 << 10)
+    (0..512 << 10)
         .map(|n| {
             state = state
                 .wrapping_mul(6364136223846793005)
@@ -201,18 +295,16 @@ fn a_compressed_shard_is_read_in_constant_memory() {
                 b'a' + (state >> 59) as u8 % 26
             }
         })
-        .collect();
-    packer.write_all(&text).unwrap();
-    // Compressed members in sequence.
-    let store = Made::of(&packer.finish().unwrap(), 10 << 30);
-    let (peak, read) = peak(|| {
-        read(
-            store.files(["shard.gz"]).read_as(Lines::new()),
-            64 * MIB / 4096,
-        )
-    });
-    assert_eq!(read, 64 * MIB / 4096);
-    assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
+        .collect()
+}
+
+/// Reads the beginning of 10 GB of compressed members in sequence.
+fn repeats_in_constant_memory(name: &str, member: &[u8]) {
+    let store = Made::of(member, 10 << 30);
+    let lines = store.files([name]).read_as(Lines::new());
+    let (peak, read) = peak(|| read(lines, 64 * MIB / 4096));
+    assert_eq!(read, 64 * MIB / 4096, "{name}");
+    assert!(peak < 40 * MIB, "{name}: {} MiB", peak / MIB);
 }
 
 /// Reads the first 100 MiB of 10 GB: a head, and a record that is repeated.
@@ -265,6 +357,46 @@ fn every_format_of_records_is_read_in_constant_memory() {
     writer.write(&batch).unwrap();
     let record = writer.get_ref()[head.len()..].to_vec();
     reads_in_constant_memory("Arrow", ArrowIpc::new(), head, &record);
+}
+
+/// Batches of a file, and of streams that are read whole or as they arrive.
+#[cfg(feature = "arrow")]
+#[test]
+fn a_record_batch_inflates_to_no_more_than_the_loader_allows() {
+    use datapipes_io::formats::{ArrowIpc, ArrowRows};
+    use datapipes_io::stores::Memory;
+
+    fn refused<T: Send + 'static>(graph: Graph<T>, most: u64) -> String {
+        let builder = DataLoader::builder(graph).workers(2).max_inflated(most);
+        let error = builder
+            .build()
+            .unwrap()
+            .epoch(0)
+            .blocking()
+            .find_map(Result::err);
+        error.map_or(String::new(), |error| error.to_string())
+    }
+    let file: &[u8] = include_bytes!("data/zstd.arrow");
+    let stream: &[u8] = include_bytes!("data/lz4.arrows");
+    for (name, data) in [("file", file), ("stream", stream)] {
+        let store = Memory::from_iter([(name, data)]);
+        let files = || store.clone().files([name]);
+        let rows = || ArrowRows::new(ArrowIpc::new());
+        for most in [100, 1 << 20] {
+            let all = [
+                refused(files().load_files().read_as(ArrowIpc::new()), most),
+                refused(files().stream_as(ArrowIpc::new(), 0), most),
+                refused(files().load_files().read_as(rows()), most),
+                refused(files().stream_as(rows(), 0), most),
+            ];
+            for said in all {
+                let is_refused =
+                    said.contains("at most 100 are allowed (`max_expansion`, `max_inflated`)");
+                assert_eq!(is_refused, most == 100, "{name}, {most}: {said}");
+                assert!(is_refused || said.is_empty(), "{name}: {said}");
+            }
+        }
+    }
 }
 
 /// Files that are read whole are as large as their bytes: at most as many as fit.

@@ -65,6 +65,10 @@ where
             Some(Ok(item))
         })
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        // The number of others depends on their contents.
+        (input == u64::MAX).then_some(input)
+    }
     fn hints(&self) -> Hints {
         // Resumed from the beginning: without a snapshot everything is read again.
         Hints::default()

@@ -3,8 +3,12 @@
 
 use std::pin::pin;
 
+use bytes::Bytes;
 use datapipes::pipes::{Batch, Shuffle, Stop};
 use datapipes::{BoxError, DataLoader, Edited, Graph, OnError, Result, Uneven};
+use datapipes_io::formats::Lines;
+use datapipes_io::prelude::*;
+use datapipes_io::stores::Memory;
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 
@@ -258,4 +262,28 @@ fn a_for_loop_over_an_epoch_works_and_takes_no_name_from_streams() {
         futures::executor::block_on(streamed.zip(loader.epoch(1)).collect::<Vec<_>>()).len(),
         2
     );
+}
+
+/// Files and records stay endless on their way, so the number of steps is what is left.
+#[test]
+fn a_cycle_of_files_with_max_steps_has_that_length() {
+    let store = Memory::from_iter([("a", b"0\n1\n2\n".to_vec()), ("b", b"3\n".to_vec())]);
+    let files = || store.clone().files(["a", "b"]).cycle();
+    let text = |line: Bytes| String::from_utf8(line.into()).unwrap();
+    let mut graphs = vec![
+        files().read_as(Lines::new().bytes()).map(text),
+        files().stream_as(Lines::new().bytes(), 0).map(text),
+    ];
+    #[cfg(feature = "text")]
+    {
+        use datapipes_text::prelude::*;
+        let texts = Graph::from_vec(vec!["a", "b", "a", "c"]).cycle();
+        let texts = texts.map(str::to_owned);
+        graphs.push(texts.distinct(9, |text| text.as_bytes()));
+    }
+    for graph in graphs {
+        let loader = DataLoader::builder(graph).max_steps(3).build().unwrap();
+        assert_eq!((loader.len_hint(), loader.steps()), (Some(3), Some(3..=3)));
+        assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 3);
+    }
 }

@@ -1,7 +1,7 @@
 //! Law 5: a loader stays within its limit of bytes. The items of these tests count the bytes that
 //! are alive, in this process and in the processes of the graph.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -647,10 +647,14 @@ impl Case {
         most.max(meter.most())
     }
 
-    /// Number of items that may be alive above the promise: one. If items are larger than an edge's
-    /// share divided by twice the number of threads, one more for each thread that may make an item
-    /// at the same moment; likewise for each process, if items are larger than a fifth of its share.
+    /// Number of items that may be alive above the promise: one. If the promise is of less than three
+    /// items, or there are more workers than three, and items are larger than an edge's share divided
+    /// by twice the number of threads, one more for each thread that may make an item at the same
+    /// moment; likewise for each process, if items are larger than a fifth of its share.
     fn above(&self) -> usize {
+        if self.promise >= 3 && self.workers <= 3 {
+            return 1;
+        }
         let plan = self.loader(self.workers, &Meter::default()).explain();
         let count = |what| plan.matches(what).count();
         let processes = self.processes();
@@ -666,15 +670,42 @@ impl Case {
         above
     }
 
+    /// Prints the figures of this graph. Then prints the largest figures so far of its kind: of
+    /// graphs with up to 3 or with 16 workers, with or without processes, and with a promise of few
+    /// items or of many.
+    fn print(&self, percent: usize, above: usize) {
+        static MOST: Mutex<BTreeMap<(bool, usize, usize), [usize; 3]>> =
+            Mutex::new(BTreeMap::new());
+        let least = [12, 3, 1].into_iter().find(|&least| self.promise >= least);
+        let apart = self.processes() > 0;
+        let mut all = MOST.lock().unwrap();
+        let most = all
+            .entry((apart, self.workers.max(3), least.unwrap_or(0)))
+            .or_default();
+        *most = [most[0].max(percent), most[1].max(above), most[2] + 1];
+        println!(
+            "alive {percent} % of a promise of {} items, {}.{:02} items above, {} allowed; {} graphs with {} workers{}, \
+             promises of {} items and more: {} %, {}.{:02} items",
+            self.promise,
+            above / 100,
+            above % 100,
+            self.above(),
+            most[2],
+            if self.workers > 3 { "16" } else { "up to 3" },
+            if apart { ", and processes" } else { "" },
+            least.unwrap_or(0),
+            most[0],
+            most[1] / 100,
+            most[1] % 100,
+        );
+    }
+
     fn check_bound(&self) -> std::result::Result<(), TestCaseError> {
         let (most, promise, largest) = (self.check(), self.bytes(), self.sizes.largest());
         if std::env::var("PROPTEST_CASES").is_ok() {
-            println!(
-                "alive {} % of a promise of {} items, {:.2} items above, {} allowed",
+            self.print(
                 100 * most / promise,
-                self.promise,
-                most.saturating_sub(promise) as f64 / largest as f64,
-                self.above()
+                most.saturating_sub(promise) * 100 / largest,
             );
         }
         let above = self.above();

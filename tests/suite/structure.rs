@@ -251,6 +251,52 @@ fn documents_name_files_that_exist() {
     assert_none(&missing);
 }
 
+/// Examples of nodes are copied, so each shows that it keeps its contract.
+#[test]
+fn documented_nodes_are_checked_by_the_kit() {
+    const KINDS: [(&str, &str); 4] = [
+        (" Pipe<", "check_pipe("),
+        (" Source for ", "check_source("),
+        (" Join<", "check_join("),
+        (" Split<", "check_split("),
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    list(root, "docs/src", &mut paths);
+    let pages = paths.into_iter().filter(|path| path.ends_with(".md"));
+    let pages = pages.map(|path| {
+        let text = fs::read_to_string(root.join(&path)).unwrap();
+        (path, text)
+    });
+    let comments = workspace().into_iter().map(|file| {
+        let lines = file.text.lines().map(str::trim_start);
+        let lines = lines.filter_map(|line| {
+            line.strip_prefix("///")
+                .or_else(|| line.strip_prefix("//!"))
+        });
+        let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
+        (file.path, lines.collect::<Vec<_>>().join("\n"))
+    });
+    let (mut seen, mut broken) = (0, Vec::new());
+    for (path, text) in pages.chain(comments) {
+        // A fence that is itself part of an example does not begin its line.
+        for block in text.split("\n```").skip(1).step_by(2) {
+            for line in block.lines().map(|line| line.trim_start_matches("# ")) {
+                for (kind, check) in KINDS {
+                    if line.starts_with("impl") && line.contains(kind) {
+                        seen += 1;
+                        if !block.contains(check) {
+                            broken.push(format!("{path}: no `{check}..)` beside `{line}`"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen >= 15, "only {seen} examples were found");
+    assert_none(&broken);
+}
+
 /// Appends the paths of all files below a folder, from the root.
 fn list(root: &Path, folder: &str, paths: &mut Vec<String>) {
     for entry in fs::read_dir(root.join(folder))

@@ -153,6 +153,11 @@ pub trait Framing: Clone + Send + 'static {
     /// not compressed. Ignored by default.
     fn begin(&mut self, _len: u64) {}
 
+    /// Receives the number of bytes to which the loader lets a part of a file
+    /// [inflate](Context::max_inflated), before anything else, if it has such a limit. Of interest to
+    /// a format with compressed records. Ignored by default.
+    fn allow(&mut self, _most: u64) {}
+
     /// Returns true if, by its first bytes, this file cannot be read as it arrives; the file is
     /// then read whole. Defaults to false.
     fn is_whole(&self, _first: &[u8]) -> bool {
@@ -373,7 +378,8 @@ impl<T: Send + 'static> Splitter<T> {
     ///
     /// # Errors
     /// Returns an error if the name says that the file is compressed, and it is not.
-    pub fn open(self, file: crate::File, cx: &Context) -> Result<Entries<T>> {
+    pub fn open(mut self, file: crate::File, cx: &Context) -> Result<Entries<T>> {
+        self.allow(cx);
         let Some(packing) = (self.packing)(&file.data, &file.name)? else {
             return Ok(self.split.whole(file.data));
         };
@@ -384,6 +390,13 @@ impl<T: Send + 'static> Splitter<T> {
             failed: None,
             cx: cx.clone(),
         }))
+    }
+
+    /// Tells the framing the loader's limit on what inflates.
+    pub(super) fn allow(&mut self, cx: &Context) {
+        if let Some(most) = cx.max_inflated() {
+            self.split.allow(most);
+        }
     }
 
     /// Returns true if a file that begins with these bytes has to be read whole.
@@ -429,6 +442,7 @@ impl<T: Send + 'static> Splitter<T> {
 trait Split<T>: Send {
     fn whole(self: Box<Self>, data: Bytes) -> Entries<T>;
     fn begin(&mut self, len: u64);
+    fn allow(&mut self, most: u64);
     fn is_whole(&self, first: &[u8]) -> bool;
     fn push(&mut self, piece: Bytes);
     fn end(&mut self);
@@ -491,6 +505,10 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
 
     fn begin(&mut self, len: u64) {
         self.framing.begin(len);
+    }
+
+    fn allow(&mut self, most: u64) {
+        self.framing.allow(most);
     }
 
     fn is_whole(&self, first: &[u8]) -> bool {

@@ -97,6 +97,10 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
             }
         })
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        // The number of others depends on the sizes of the files.
+        (input == u64::MAX).then_some(input)
+    }
     fn hints(&self) -> Hints {
         Hints::any_order()
             .work(Work::Io)
@@ -220,6 +224,7 @@ impl Source {
         stop: Option<Stop>,
         cx: &Context,
     ) -> Result<Result<Source, File>> {
+        splitter.allow(cx);
         let version = stop.as_ref().and_then(|stop| stop.version.clone());
         let stop = match stop {
             Some(stop) if !stop.packed => {

@@ -179,10 +179,10 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Limits the size after decompression, in bytes, of a compressed file, a member of a zip
     /// archive, an array of an `.npz` archive (all arrays, where they are one item), a row group of a
-    /// Parquet file and a record batch of an Arrow file. The limits that a step or format has by
-    /// itself hold, too. Data sets by index and Arrow streams have only their own (`max_expansion`,
-    /// `max_shard`, `max_batch`). A decompressed item is in memory as a whole: on a machine with
-    /// little memory, set the largest size that an item may have.
+    /// Parquet file and a record batch of an Arrow file or stream. The limits that a step or format
+    /// has by itself hold, too. Data sets by index have only their own (`max_expansion`, `max_shard`).
+    /// A decompressed item is in memory as a whole: on a machine with little memory, set the largest
+    /// size that an item may have.
     ///
     /// # Errors
     /// A larger file, member or row group is an error of kind [`Limit`](crate::ErrorKind::Limit) in

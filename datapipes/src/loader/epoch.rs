@@ -11,7 +11,7 @@ use super::epoch_source::EpochSource;
 use super::latest::Runs;
 use super::left::Left;
 use super::{Checkpoint, Stats};
-use crate::run::{DeadlockCheck, QUIET, block_on_unless};
+use crate::run::{DeadlockCheck, EpochRun, QUIET, StarvedCheck, block_on_unless};
 use crate::sync::lock;
 use crate::{Error, Item, Result};
 
@@ -32,8 +32,11 @@ use crate::{Error, Item, Result};
 /// An epoch cannot be read inside a function of its own loader's graph. Nor can it be read inside a
 /// function of another loader's graph, if a function of this graph reads an epoch of that other
 /// loader. In both cases the epoch would wait for itself, and returns an error of kind
-/// [`Config`](crate::ErrorKind::Config). Any other loader's epoch can be read there. A thread that
-/// a function starts by itself, and waits for, is not recognised.
+/// [`Config`](crate::ErrorKind::Config). Any other loader's epoch can be read there. On a thread
+/// that a function starts and waits for, the epoch is not refused. If such functions keep all
+/// workers, it gets none, and the iterator returns an error of that kind after ten seconds. It does
+/// so too if another epoch of the loader, which is still read, has a function that takes so long on
+/// each worker; the next call waits on. A stream waits, and the iterator over the other epoch warns.
 ///
 /// Batches that are [converted](crate::DataLoader::convert) or put on a
 /// [device](crate::DataLoader::prefetch_to_device) have epochs of the same type. Errors are those
@@ -326,11 +329,17 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     /// long.
     #[inline(never)]
     fn wait(&mut self) -> Option<Result<Item<T>, E>> {
-        let (mut deadlock, runs, wrap) = (DeadlockCheck::default(), self.runs.clone(), self.wrap);
+        let (mut deadlock, mut starved) = (DeadlockCheck::default(), StarvedCheck::default());
+        let (runs, wrap) = (self.runs.clone(), self.wrap);
         let is_idle = || lock(&runs).iter().all(|run| run.is_idle());
         let next = self.next_item();
         block_on_unless(next, QUIET, || {
-            deadlock.look(is_idle).map(|error| Some(Err(wrap(error))))
+            let found = deadlock.look(is_idle).or_else(|| {
+                let runs = lock(&runs);
+                let names = || runs[0].names_on_workers().join(", ");
+                starved.look(EpochRun::starved(&runs), names)
+            });
+            found.map(|error| Some(Err(wrap(error))))
         })
     }
 }

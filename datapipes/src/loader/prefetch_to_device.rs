@@ -101,8 +101,9 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Converts each batch on the thread that takes it, when it is taken: for values that belong to
     /// that thread, such as a framework's tensors. A conversion that can run anywhere is better a
-    /// [`map`](crate::Graph::map) of the graph. Nothing is buffered, and order is kept. Errors call
-    /// the step by its `name`.
+    /// [`map`](crate::Graph::map) of the graph. Of an epoch that is a stream, it runs where the
+    /// stream is polled: a conversion that takes long holds up the other tasks of that thread.
+    /// Nothing is buffered, and order is kept. Errors call the step by its `name`.
     ///
     /// # Errors
     /// An error of `convert` reaches the consumer with the batch's origin, and ends the epoch,

@@ -14,8 +14,9 @@ use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 /// Returns the key of an item.
 pub(super) type Key<T, K> = Arc<dyn Fn(&T) -> K + Send + Sync>;
 
-/// Default bound on the items of a table.
+/// Default bounds on the items of a table, and on their bytes.
 const ITEMS: usize = 1 << 20;
+const BYTES: usize = 1 << 30;
 
 /// Looks up each item of its first input, by key, in a table made of its second; see
 /// [`Graph::join_by_key`].
@@ -34,13 +35,15 @@ const ITEMS: usize = 1 << 20;
 pub struct HashJoin<A, B, K> {
     keys: (Key<A, K>, Key<B, K>),
     items: usize,
+    /// The bound in bytes, if it is not the default one.
     bytes: Option<usize>,
     weigh: Arc<dyn Fn(&B) -> usize + Send + Sync>,
     strict: bool,
 }
 
 impl<A, B, K> HashJoin<A, B, K> {
-    /// Joins by these keys, with a table of up to 1,048,576 items.
+    /// Joins by these keys, with a table of up to 1,048,576 items and 1 GiB, where an item counts as
+    /// the size of its type.
     pub fn new(
         left: impl Fn(&A) -> K + Send + Sync + 'static,
         right: impl Fn(&B) -> K + Send + Sync + 'static,
@@ -50,8 +53,20 @@ impl<A, B, K> HashJoin<A, B, K> {
             keys,
             items: ITEMS,
             bytes: None,
-            weigh: Arc::new(|_| 0),
+            weigh: Arc::new(|_| size_of::<B>()),
             strict: false,
+        }
+    }
+
+    /// Weighs items of the table as the graph that they come from does.
+    fn weighed_by(self, table: &Graph<B>) -> Self
+    where
+        B: Send + 'static,
+    {
+        let weigh = table.weigher();
+        HashJoin {
+            weigh: Arc::new(move |item| weigh(from_ref(item))),
+            ..self
         }
     }
 
@@ -63,8 +78,8 @@ impl<A, B, K> HashJoin<A, B, K> {
         }
     }
 
-    /// Bounds the table to this many bytes, besides the bound in items; `weigh` returns the bytes
-    /// that an item keeps alive.
+    /// Bounds the table to this many bytes instead of 1 GiB, besides the bound in items; `weigh`
+    /// returns the bytes that an item keeps alive.
     pub fn bytes(self, most: usize, weigh: impl Fn(&B) -> usize + Send + Sync + 'static) -> Self {
         HashJoin {
             bytes: Some(most),
@@ -202,7 +217,8 @@ impl<B> TableEntry<B> {
 struct Table<K, B> {
     entries: HashMap<K, TableEntry<B>>,
     bytes: usize,
-    most: (usize, Option<usize>),
+    /// Bounds in items and in bytes.
+    most: (usize, usize),
 }
 
 impl<K: Hash + Eq + Debug, B> Table<K, B> {
@@ -211,7 +227,7 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
     fn insert(&mut self, key: K, item: Item<B>, bytes: usize) -> Vec<Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         let full = match self.most {
-            (_, Some(most)) if self.bytes > most => Some((most, "bytes")),
+            (_, most) if self.bytes > most => Some((most, "bytes")),
             (most, _) if self.entries.len() >= most && !self.entries.contains_key(&key) => {
                 Some((most, "items"))
             }
@@ -277,7 +293,7 @@ where
         let mut table = Table {
             entries: HashMap::new(),
             bytes: 0,
-            most: (self.items, self.bytes),
+            most: (self.items, self.most_bytes()),
         };
         Items::generate(async move |out| {
             let (begin, mut errors) = (cx.position(1), 0);
@@ -330,7 +346,12 @@ where
         })
     }
 
+    fn most_bytes(&self) -> usize {
+        self.bytes.unwrap_or(BYTES)
+    }
+
     fn own_hints(&self) -> Hints {
+        // Checkpoints hold this text, and the default bound is younger than some.
         let bytes = self
             .bytes
             .map_or(String::new(), |bytes| format!(" and {bytes} bytes"));
@@ -339,6 +360,7 @@ where
             .is_resumable(true)
             .looks_up(true)
             .buffered(self.items)
+            .buffered_bytes(self.most_bytes())
             .settings(format_args!("table of {} items{bytes}{strict}", self.items))
             .problem((self.items == 0).then_some("a table of zero items"))
     }
@@ -356,7 +378,8 @@ where
         self.run(inputs, cx, inner)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        inputs[0].filter(|_| self.strict)
+        // Without `strict` the number depends on the keys, but an endless stream stays endless.
+        inputs[0].filter(|&len| self.strict || len == u64::MAX)
     }
     fn name(&self) -> String {
         "join_by_key".to_owned()
@@ -394,8 +417,8 @@ impl<A: Send + 'static> Graph<A> {
     ///
     /// The other graph is read to its end first, into a table in memory (a hash join); then the
     /// items of this one are looked up, one by one, in their order. So let the other be the smaller
-    /// one. The table holds up to 1,048,576 items; more are an error, never more memory.
-    /// [`HashJoin`] sets the bound, in items and in bytes. Where both are sorted by key,
+    /// one. The table holds up to 1,048,576 items and 1 GiB of them, as [`weighed`](Graph::weighed);
+    /// more are an error, never more memory. [`HashJoin`] sets the bound, in items and in bytes. Where both are sorted by key,
     /// [`merge_join_by_key`](Graph::merge_join_by_key) holds one item only. Runs in one place.
     ///
     /// - *Many to one*: several items may have the same key, and each gets a clone of the partner.
@@ -453,7 +476,8 @@ impl<A: Send + 'static> Graph<A> {
         K: Hash + Eq + Debug + Send + 'static,
     {
         let weigh = pair_weigher(&self, &other);
-        let joined = Graph::join((self, other), HashJoin::new(key, other_key));
+        let join = HashJoin::new(key, other_key).weighed_by(&other);
+        let joined = Graph::join((self, other), join);
         weighed_by_parts(joined, move |(a, b)| weigh(a, Some(b)))
     }
 
@@ -479,7 +503,8 @@ impl<A: Send + 'static> Graph<A> {
         K: Hash + Eq + Debug + Send + 'static,
     {
         let weigh = pair_weigher(&self, &other);
-        let joined = Graph::join((self, other), HashJoin::new(key, other_key).left());
+        let join = HashJoin::new(key, other_key).weighed_by(&other);
+        let joined = Graph::join((self, other), join.left());
         weighed_by_parts(joined, move |(a, b)| weigh(a, b.as_ref()))
     }
 }

@@ -220,7 +220,8 @@ where
         self.run(inputs, cx, inner)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        inputs[0].filter(|_| self.strict)
+        // Without `strict` the number depends on the keys, but an endless stream stays endless.
+        inputs[0].filter(|&len| self.strict || len == u64::MAX)
     }
     fn name(&self) -> String {
         "merge_join_by_key".to_owned()

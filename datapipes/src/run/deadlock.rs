@@ -1,9 +1,13 @@
-//! Detection of a consumer that blocks the async runtime its data comes from.
+//! Detection of a consumer that blocks the async runtime or the workers its data comes from.
 //!
 //! A runtime of one thread runs none of its tasks while that thread waits. A source may wait for
 //! such a task, for a network, or for a thread of the user, and the cause cannot be observed. A
 //! deadlock is most likely if the runtime stands still and has tasks while no function, request or
 //! blocking work of the epoch is in progress.
+//!
+//! A function of the graph may start a thread that reads another epoch of the same loader, and wait
+//! for that thread. If such functions keep all workers, the other epoch gets none. A function that
+//! takes long looks the same, so that only an epoch is told of which nothing runs at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +16,61 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use super::pool::Starved;
 use crate::error::quietly;
 use crate::{Error, ErrorKind};
 
 /// Time without output before the first check, and between the first check and the report.
 pub(crate) const QUIET: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 9000 });
+
+/// Time for which all workers have to stay in the same jobs of other epochs.
+const HELD: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 10_000 });
+
+/// Checks, during one wait of a consumer, that workers get to its epoch.
+#[derive(Default)]
+pub(crate) struct StarvedCheck {
+    /// Number of jobs begun when the workers were first seen in jobs of other epochs, and the time.
+    since: Option<(u64, Instant)>,
+    done: bool,
+}
+
+impl StarvedCheck {
+    /// Looks at the workers. Returns an error if they have stayed in jobs of other epochs; `names`
+    /// returns the names of the nodes that they run.
+    pub(crate) fn look(
+        &mut self,
+        starved: Option<Starved>,
+        names: impl FnOnce() -> String,
+    ) -> Option<Error> {
+        let starved = starved.filter(|_| !self.done);
+        let same = self.since.filter(|since| {
+            let begun = starved.as_ref().map(|starved| starved.begun);
+            begun == Some(since.0)
+        });
+        let Some((_, since)) = same else {
+            self.since = starved.map(|starved| (starved.begun, Instant::now()));
+            return None;
+        };
+        if since.elapsed() < HELD {
+            return None;
+        }
+        self.done = true;
+        let said = format!(
+            "all workers of the loader have been in the same functions ({}) of one epoch for {HELD:?}, and another epoch of \
+             this loader waits for a worker. If such a function waits for that epoch, on a thread or in a task that it \
+             started, both wait for ever: build another loader for what the function needs. If the function only takes \
+             long, read on",
+            names()
+        );
+        if starved.is_some_and(|starved| starved.is_own_work) {
+            let said = format!("{said}. The epoch has not ended; the next call waits on");
+            return Some(Error::new(ErrorKind::Config, said));
+        }
+        quietly(|| tracing::warn!("{said}"));
+        None
+    }
+}
 
 /// One wait of a consumer, checked while it lasts.
 #[derive(Default)]
@@ -96,105 +149,4 @@ impl Drop for Probe {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::SinkExt;
-    use futures::channel::mpsc;
-    use tokio::runtime::{Builder, Runtime};
-
-    use super::*;
-    use crate::{BoxError, DataLoader, Graph};
-
-    fn single() -> Runtime {
-        Builder::new_current_thread().enable_all().build().unwrap()
-    }
-
-    /// A graph that is fed by a task of the surrounding runtime, which sends five numbers.
-    fn fed(slow: Duration) -> Graph<u64> {
-        let (mut send, receive) = mpsc::channel::<u64>(1);
-        #[expect(clippy::disallowed_methods, reason = "a user's own task")]
-        let _detached = tokio::spawn(async move {
-            tokio::time::sleep(slow).await;
-            for n in 0..5 {
-                send.send(n).await.unwrap();
-            }
-        });
-        Graph::from_channel(receive).map(|n| n * 2)
-    }
-
-    #[test]
-    fn blocking_on_a_runtime_of_one_thread_says_that_its_producer_cannot_run() {
-        for workers in [0, 1, 2] {
-            for device in [false, true] {
-                single().block_on(async {
-                    let loader = DataLoader::builder(fed(Duration::ZERO))
-                        .workers(workers)
-                        .build()
-                        .unwrap();
-                    let on_device = loader.prefetch_to_device(Ok::<_, BoxError>);
-                    let mut epoch: Box<dyn Iterator<Item = crate::Result<u64>> + Send> =
-                        match device {
-                            false => Box::new(loader.epoch(0).blocking()),
-                            true => Box::new(on_device.epoch(0).blocking()),
-                        };
-                    let error = epoch.next().unwrap().unwrap_err();
-                    assert_eq!(error.kind(), ErrorKind::Config);
-                    let said = error.to_string();
-                    assert!(
-                        said.contains("has one thread, this one: 1 of its tasks cannot run"),
-                        "{said}"
-                    );
-                    // Nothing is lost: on a thread of its own the iterator receives all numbers.
-                    let rest = crate::blocking(move || epoch.collect::<crate::Result<Vec<_>>>());
-                    assert_eq!(rest.await.unwrap().unwrap(), [0, 2, 4, 6, 8]);
-                });
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_slow_but_not_held_up_is_waited_for() {
-        let slow = 3 * (QUIET + PATIENCE);
-        let runtime = single();
-        runtime.block_on(async {
-            // The runtime runs on while another thread waits.
-            let loader = DataLoader::builder(fed(slow)).workers(1).build().unwrap();
-            let all = crate::blocking(move || {
-                loader
-                    .epoch(0)
-                    .blocking()
-                    .collect::<crate::Result<Vec<_>>>()
-            });
-            assert_eq!(all.await.unwrap().unwrap(), [0, 2, 4, 6, 8]);
-            // The runtime stands still and has a task, while work is in progress.
-            #[expect(clippy::disallowed_methods, reason = "a user's own task")]
-            let other = tokio::spawn(async {});
-            let graphs: [Graph<u64>; 3] = [
-                Graph::range(0..3).map(move |n| {
-                    std::thread::sleep(if n == 1 { slow } else { Duration::ZERO });
-                    n
-                }),
-                Graph::range(0..3).map_async(move |n| async move {
-                    tokio::time::sleep(if n == 1 { slow } else { Duration::ZERO }).await;
-                    Ok::<_, BoxError>(n)
-                }),
-                Graph::range(0..3).map_async(move |n| {
-                    crate::blocking(move || {
-                        std::thread::sleep(if n == 1 { slow } else { Duration::ZERO });
-                        n
-                    })
-                }),
-            ];
-            for graph in graphs {
-                for workers in [0, 1, 2] {
-                    let loader = DataLoader::builder(graph.clone())
-                        .workers(workers)
-                        .build()
-                        .unwrap();
-                    let all: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-                    assert_eq!(all, [0, 1, 2]);
-                }
-            }
-            other.await.unwrap();
-        });
-    }
-}
+mod tests;

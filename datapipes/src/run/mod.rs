@@ -56,7 +56,7 @@ mod timeline;
 pub use block_on::block_on;
 pub(crate) use block_on::block_on_unless;
 pub use blocking::blocking;
-pub(crate) use deadlock::{DeadlockCheck, QUIET};
+pub(crate) use deadlock::{DeadlockCheck, QUIET, StarvedCheck};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};

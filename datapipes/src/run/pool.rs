@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_task::{Runnable, Task};
 
+use super::scope::Scope;
 use crate::sync::lock;
 
 /// Time that the drop of a [`Pool`] waits for its threads. A thread in a user's endless loop cannot
@@ -40,9 +41,24 @@ struct PoolShared {
 struct PoolState {
     /// Jobs by depth in the graph. Jobs nearest to the consumer run first, so that finished work
     /// flows out.
-    jobs: Vec<VecDeque<Runnable>>,
+    jobs: Vec<VecDeque<Job>>,
     closed: bool,
     alive: usize,
+    /// Epochs of the jobs that run.
+    running: Vec<Scope>,
+    /// Number of jobs that were begun.
+    begun: u64,
+}
+
+/// A job, and its epoch.
+type Job = (Scope, Runnable);
+
+/// Work of an epoch that waits while other epochs have all threads of a pool.
+pub(crate) struct Starved {
+    /// Number of jobs that the pool has begun.
+    pub begun: u64,
+    /// True if it is the work of the epoch that was asked for, else that epoch has threads.
+    pub is_own_work: bool,
 }
 
 impl PoolShared {
@@ -50,7 +66,7 @@ impl PoolShared {
         lock(&self.state)
     }
 
-    fn push(&self, depth: usize, job: Runnable) {
+    fn push(&self, depth: usize, job: Job) {
         let mut state = self.lock();
         if state.closed {
             drop(state);
@@ -69,12 +85,17 @@ impl PoolShared {
         let mut state = self.lock();
         while !state.closed {
             match state.jobs.iter_mut().rev().find_map(VecDeque::pop_front) {
-                Some(job) => {
+                Some((scope, job)) => {
+                    state.begun += 1;
+                    state.running.push(scope.clone());
                     drop(state);
                     // Tasks catch their own panics; a `drop` inside may still panic, and must not
                     // end the thread.
                     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run()));
                     state = self.lock();
+                    let running = &mut state.running;
+                    let place = running.iter().position(|other| other.is_same(&scope));
+                    running.swap_remove(place.expect("it was pushed above"));
                 }
                 None => {
                     state = self
@@ -110,17 +131,37 @@ impl Pool {
         IS_HERE.get()
     }
 
-    /// Spawns a task for threads that were [started](Pool::start). Dropping the returned handle
-    /// cancels the task, at its next await at the latest.
+    /// Spawns a task of an epoch for threads that were [started](Pool::start). Dropping the returned
+    /// handle cancels the task, at its next await at the latest.
     pub(crate) fn spawn(
         &self,
-        depth: usize,
+        (depth, scope): (usize, &Scope),
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Task<()> {
-        let shared = self.shared.clone();
-        let (runnable, task) = async_task::spawn(future, move |job| shared.push(depth, job));
+        let (shared, scope) = (self.shared.clone(), scope.clone());
+        let push = move |job| shared.push(depth, (scope.clone(), job));
+        let (runnable, task) = async_task::spawn(future, push);
         runnable.schedule();
         task
+    }
+
+    /// Looks for jobs that wait for a thread while none of their epoch runs, since jobs of other
+    /// epochs run on all threads. `is_own` tells the jobs of one epoch, which has to be on either
+    /// side. An epoch that was dropped gives its threads back by itself.
+    pub(crate) fn starved(&self, is_own: impl Fn(&Scope) -> bool) -> Option<Starved> {
+        let state = self.shared.lock();
+        let running = &state.running;
+        if running.len() < state.alive || running.iter().any(Scope::is_cancelled) {
+            return None;
+        }
+        let is_own_work = !running.iter().any(&is_own);
+        let runs = |scope: &Scope| running.iter().any(|other| other.is_same(scope));
+        let mut waiting = state.jobs.iter().flatten().map(|(scope, _)| scope);
+        let found = waiting.any(|scope| is_own(scope) == is_own_work && !runs(scope));
+        found.then_some(Starved {
+            begun: state.begun,
+            is_own_work,
+        })
     }
 
     /// Starts the missing threads. Fewer than asked for are enough.

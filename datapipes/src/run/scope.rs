@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{self, Poll};
 
 use tokio::runtime::{EnterGuard, Handle};
@@ -24,6 +24,8 @@ struct Inner {
     engine: Option<u64>,
     /// Amount of work in progress: morsels, requests, polls and blocking work.
     busy: AtomicUsize,
+    /// True if the epoch has ended or was dropped.
+    cancelled: Arc<AtomicBool>,
     /// Scope in which the epoch was begun, if that was in a function of another epoch.
     around: Option<Scope>,
 }
@@ -35,11 +37,12 @@ thread_local! {
 
 impl Scope {
     /// Makes the scope of an epoch that begins on this thread.
-    pub(super) fn new(io: Handle, engine: Option<u64>) -> Self {
+    pub(super) fn new(io: Handle, engine: Option<u64>, cancelled: Arc<AtomicBool>) -> Self {
         Scope(Arc::new(Inner {
             io,
             engine,
             busy: AtomicUsize::new(0),
+            cancelled,
             around: Scope::current(),
         }))
     }
@@ -75,6 +78,14 @@ impl Scope {
     pub(super) fn busy(&self) -> Busy {
         self.0.busy.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
+    }
+
+    pub(super) fn is_same(&self, other: &Scope) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Relaxed)
     }
 
     /// Returns true if no work is in progress, except work that waits for something outside.
@@ -214,7 +225,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        let (scope, dropped) = (Scope::new(runtime.handle().clone(), None), Arc::default());
+        let scope = Scope::new(runtime.handle().clone(), None, Arc::default());
+        let dropped = Arc::default();
         let needs = Needs(Arc::clone(&dropped));
         drop(Scoped::new(&scope, async move {
             let _held = needs;

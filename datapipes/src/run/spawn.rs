@@ -28,7 +28,7 @@ impl Spawner for OnPool {
         }
         let work = Scoped::new(&self.scope, job.run());
         MorselTask::Pool {
-            _task: self.pool.spawn(self.depth, work),
+            _task: self.pool.spawn((self.depth, &self.scope), work),
         }
     }
 }

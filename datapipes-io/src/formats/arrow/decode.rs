@@ -220,7 +220,7 @@ impl Decoder {
         let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
         let limit = |what: &str, stated: u64| {
             let what = format!(
-                "{stated} {what} of {} bytes, at most {} are allowed",
+                "{stated} {what} of {} bytes, at most {} are allowed (`max_expansion`, `max_inflated`)",
                 body.len(),
                 self.most
             );

@@ -91,6 +91,10 @@ impl Framing for Batches {
         self.len = Some(len);
     }
 
+    fn allow(&mut self, most: u64) {
+        self.expansion.bytes = self.expansion.bytes.min(most);
+    }
+
     fn is_whole(&self, first: &[u8]) -> bool {
         is_file(first)
     }
@@ -188,6 +192,10 @@ impl Framing for RowsOf {
 
     fn begin(&mut self, len: u64) {
         self.0.begin(len);
+    }
+
+    fn allow(&mut self, most: u64) {
+        self.0.allow(most);
     }
 
     fn is_whole(&self, first: &[u8]) -> bool {

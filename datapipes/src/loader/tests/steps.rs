@@ -196,6 +196,25 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
         ("concat", Graph::concat([Graph::range(0..3), endless()])),
         ("mux", Graph::mux([endless(), endless()])),
         ("zip", endless().zip(endless()).map(|(a, _)| a)),
+        (
+            "join_by_key",
+            endless()
+                .join_by_key(Graph::range(2..7), |n| *n, |n| *n)
+                .map(|(n, _)| n),
+        ),
+        (
+            "left_join_by_key",
+            endless()
+                .left_join_by_key(Graph::range(2..7), |n| *n, |n| *n)
+                .map(|(n, _)| n),
+        ),
+        (
+            "merge_join_by_key",
+            Graph::range(3..4)
+                .cycle()
+                .merge_join_by_key(Graph::range(2..7), |n| *n, |n| *n)
+                .map(|(n, _)| n),
+        ),
         ("fork", {
             let [a, b] = endless().fork();
             Graph::mux([a, b])

@@ -108,6 +108,36 @@ fn a_table_is_bounded_in_items_and_in_bytes() {
     );
 }
 
+/// The table of the methods is bounded in bytes, too, by the weights of the other graph.
+#[test]
+fn a_table_has_a_bound_in_bytes_unless_told() {
+    let table = |len| Graph::range(0..len).weighed(|_| 256 << 20);
+    let inner = |len| Graph::range(0..9).join_by_key(table(len), |n| *n, |n| *n);
+    let left = |len| Graph::range(0..9).left_join_by_key(table(len), |n| *n, |n| *n);
+    assert_eq!(inner(4).collect().unwrap().len(), 4);
+    assert_eq!(left(4).collect().unwrap().len(), 9);
+    for error in [
+        inner(5).collect().unwrap_err(),
+        left(5).collect().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let error = error.to_string();
+        assert!(
+            error.contains("input 1 has more than 1073741824 bytes")
+                && error.contains("raise `HashJoin::bytes`"),
+            "{error}"
+        );
+    }
+    let explained = |graph| DataLoader::builder(graph).build().unwrap().explain();
+    let plan = explained(inner(1)).to_string();
+    assert!(plan.contains("and about 1024 MiB besides"), "{plan}");
+    // The default bound is not part of the settings that checkpoints hold.
+    assert!(
+        plan.contains("join_by_key(table of 1048576 items)"),
+        "{plan}"
+    );
+}
+
 #[test]
 fn ranks_read_a_table_whole_and_share_the_rest() {
     let table = || Graph::from_vec(names());

@@ -245,7 +245,11 @@ impl LoadedPart {
             uneven: facts.run.uneven,
             max_inflated: facts.run.max_inflated,
             cancelled: cancelled.clone(),
-            offload: Some(Arc::new(Scope::new(Handle::current(), None))),
+            offload: Some(Arc::new(Scope::new(
+                Handle::current(),
+                None,
+                cancelled.clone(),
+            ))),
             poll_log: None,
             shared: self.shared(facts.run.epoch),
             stake: Some(self.room),

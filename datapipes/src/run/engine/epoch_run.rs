@@ -22,6 +22,7 @@ use crate::run::child::{RunFacts, shared_memory};
 use crate::run::device_prefetch::DevicePrefetchGauge;
 use crate::run::gauge::{QueueGauge, SegmentGauge, WaitTime};
 use crate::run::memory_watch::watch;
+use crate::run::pool::Starved;
 use crate::run::scope::Scope;
 use crate::run::timeline::{SegmentTimeline, TraceLevel};
 use crate::sync::lock;
@@ -188,6 +189,24 @@ impl EpochRun {
             return false;
         }
         self.scope.is_idle() && self.device.get().is_none_or(|gauge| gauge.is_idle())
+    }
+
+    /// Looks for work that waits for a worker of the loader while other epochs have all of them;
+    /// `runs` are those of one epoch, which is one of either.
+    pub(crate) fn starved(runs: &[Arc<EpochRun>]) -> Option<Starved> {
+        let pool = runs.first()?.engine.pool.get()?;
+        pool.starved(|scope| runs.iter().any(|run| run.scope.is_same(scope)))
+    }
+
+    /// Returns the names of the nodes that run on the loader's workers.
+    pub(crate) fn names_on_workers(&self) -> Vec<&str> {
+        let on_workers = |place: &Placement| match place {
+            Placement::Segment(number) => self.engine.plan.segments[*number].processes.is_none(),
+            Placement::Inline | Placement::Queue(_) => false,
+        };
+        let places = self.engine.plan.places.iter().zip(&self.engine.flow.nodes);
+        let there = places.filter(|(place, _)| on_workers(place));
+        there.map(|(_, node)| &*node.name).collect()
     }
 
     pub(crate) fn count_delivered(&self) {

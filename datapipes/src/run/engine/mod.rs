@@ -122,7 +122,8 @@ impl Engine {
         let io = self.io(may_use_callers).map_err(|error| {
             Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
         })?;
-        let scope = Scope::new(io, Some(self.id));
+        let cancelled = Arc::<AtomicBool>::default();
+        let scope = Scope::new(io, Some(self.id), cancelled.clone());
         let offload: Option<Arc<dyn Offload>> =
             (self.settings.workers > 0).then(|| Arc::new(scope.clone()) as _);
         let info = RunInfo {
@@ -131,7 +132,7 @@ impl Engine {
             rank: share.rank,
             uneven: share.uneven,
             max_inflated: self.settings.max_inflated,
-            cancelled: Arc::new(AtomicBool::new(false)),
+            cancelled,
             offload,
             poll_log: Some(self.timeline.clone()),
             shared: Arc::default(),
