@@ -335,6 +335,41 @@ fn with_one_that_is_late() -> (
 }
 
 #[test]
+fn the_figures_say_how_much_work_waits_and_who_is_slow() {
+    let remote = remote();
+    let address = remote.address();
+    let there = loader(slow_graph(remote));
+    // Nobody is there.
+    let mut epoch = there.epoch(0).blocking();
+    let waiting = std::thread::spawn(move || epoch.next().map(|batch| (batch.unwrap(), epoch)));
+    until("work waits", || {
+        there.stats().is_some_and(|_| processes(&there).pending > 0)
+    });
+    let machine = Machine::start(address, 1);
+    let (_, mut epoch) = waiting.join().unwrap().unwrap();
+    epoch
+        .by_ref()
+        .take(10)
+        .for_each(|batch| drop(batch.unwrap()));
+    let pid = machine.processes()[0];
+    signal_to(pid, "-STOP");
+    until("it is silent", || {
+        processes(&there).children[0].silence > Duration::from_secs(1)
+    });
+    let child = processes(&there).children.remove(0);
+    assert!(child.jobs >= 1 && child.bytes > 8 * 250, "{child:?}");
+    let said = there.stats().unwrap().to_string();
+    assert!(said.contains(" morsels wait; 0: "), "{said}");
+    assert!(said.contains(" morsels in hand, silent for "), "{said}");
+    signal_to(pid, "-CONT");
+    epoch.for_each(|batch| drop(batch.unwrap()));
+    let stats = processes(&there);
+    let child = &stats.children[0];
+    assert_eq!((stats.pending, child.jobs), (0, 0), "{child:?}");
+    assert_eq!(child.silence, Duration::ZERO);
+}
+
+#[test]
 fn row_150_the_work_of_a_late_worker_is_done_by_a_second_one_before_its_time_is_over() {
     let (there, machines, epoch, mut items) = with_one_that_is_late();
     items.extend(rest_in_time(epoch));

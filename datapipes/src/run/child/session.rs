@@ -127,6 +127,8 @@ pub(super) struct Session<'a> {
     /// Number up to which jobs were cancelled in the child.
     cancelled: u64,
     items: u64,
+    /// Bytes of the output that came.
+    bytes: u64,
     /// Least time of a round trip that was seen, of a worker of another machine.
     round_trip: Option<Duration>,
     /// Time when a job was sent to a worker without any, until the job has ended.
@@ -163,6 +165,7 @@ impl<'a> Session<'a> {
             looked: Instant::now(),
             cancelled: 0,
             items: 0,
+            bytes: 0,
             lent: HashMap::new(),
             timer: Box::pin(tokio::time::sleep(START)),
             warned: false,
@@ -236,8 +239,16 @@ impl<'a> Session<'a> {
     /// Publishes what the child has done, and has to do.
     fn publish(&self) {
         let key = (self.child.id(), self.slot.place);
-        let jobs = self.tasks.len() + usize::from(self.late.is_some());
-        self.slot.plan().figures.count(key, self.items, jobs);
+        self.slot.plan().figures.count(key, |alive| {
+            alive.items = self.items;
+            alive.jobs = self.jobs();
+            alive.bytes = self.bytes;
+            alive.heard = self.heard;
+        });
+    }
+
+    fn jobs(&self) -> usize {
+        self.tasks.len() + usize::from(self.late.is_some())
     }
 
     /// Returns the number of the first job that the child has.
@@ -414,6 +425,7 @@ impl<'a> Session<'a> {
                         chunk = plan.edge.without_first(chunk, known);
                     }
                 }
+                self.bytes += parcel.len() as u64;
                 // The encoded length is known here, whatever weight the steps report.
                 chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
@@ -605,7 +617,9 @@ impl<'a> Session<'a> {
             machine: self.child.machine().map(str::to_owned),
             resident: vitals.map_or(0, |vitals| vitals.resident),
             items: self.items,
-            jobs: self.tasks.len(),
+            jobs: self.jobs(),
+            bytes: self.bytes,
+            heard: self.heard,
         };
         self.unlend(|_, memory| memory.strong_count() > 0);
         let plan = self.slot.plan();

@@ -118,14 +118,23 @@ impl SlotsShared {
             return job.fail(error, &self.plan.edge);
         }
         let number = self.next.replace(self.next.get() + 1);
-        self.pending.borrow_mut().insert(number, job);
+        self.change_pending(|pending| pending.insert(number, job));
         self.wake();
+    }
+
+    /// Changes the jobs that no child has, and publishes their number.
+    fn change_pending<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Job>) -> R) -> R {
+        let mut pending = self.pending.borrow_mut();
+        let changed = change(&mut pending);
+        let number = &self.plan.figures.pending;
+        number.store(pending.len() as u64, Ordering::Relaxed);
+        changed
     }
 
     pub(super) fn release(&self) {
         self.released.set(self.next.get());
         self.epoch.set(false);
-        self.pending.borrow_mut().clear();
+        self.change_pending(BTreeMap::clear);
         self.redo.borrow_mut().clear();
         self.here.borrow_mut().clear();
         self.late.borrow_mut().clear();
@@ -318,11 +327,12 @@ impl SlotsShared {
     /// in order, so an earlier job after a later one could wait for ever, for a consumer that waits
     /// for the earlier one.
     pub(super) fn take(&self, after: Option<u64>) -> Option<(u64, Job)> {
-        let mut pending = self.pending.borrow_mut();
-        let entry = pending
-            .first_entry()
-            .filter(|first| after.is_none_or(|after| after < *first.key()))?;
-        Some(entry.remove_entry())
+        self.change_pending(|pending| {
+            let entry = pending
+                .first_entry()
+                .filter(|first| after.is_none_or(|after| after < *first.key()))?;
+            Some(entry.remove_entry())
+        })
     }
 
     /// Learns the time of a job.
@@ -397,7 +407,7 @@ impl SlotsShared {
         if self.why_broken().is_some() {
             self.fail(job);
         } else if self.is_wanted(number) {
-            self.pending.borrow_mut().insert(number, job);
+            self.change_pending(|pending| pending.insert(number, job));
             self.wake();
         }
     }
@@ -462,7 +472,7 @@ impl SlotsShared {
             .map(str::to_owned)
             .unwrap_or(said);
         self.broken.borrow_mut().get_or_insert((kind, said));
-        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        let pending = self.change_pending(std::mem::take);
         let redo = std::mem::take(&mut *self.redo.borrow_mut());
         let late = std::mem::take(&mut *self.late.borrow_mut());
         let late = late.into_values().map(|late| late.task);
