@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ const HANGS: &str = "DATAPIPES_TEST_HANGS";
 /// batches and its checkpoint.
 const LISTENS: &str = "DATAPIPES_TEST_LISTENS";
 const FOLDER: &str = "DATAPIPES_TEST_FOLDER";
+/// Variable with the number of faults of the longest test.
+const FAULTS: &str = "DATAPIPES_FAULTS";
 /// Maximum time for anything to happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -685,86 +687,98 @@ fn row_145_strangers_at_the_port_disturb_nobody() {
     assert_eq!(batches, all(&here, 0));
 }
 
-/// A relay between workers and trainer, whose connections can be cut.
-fn relay(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicBool>) {
-    relay_of(to, Duration::ZERO)
+/// A relay between workers and trainer: a network with faults.
+struct Relay {
+    address: SocketAddr,
+    streams: Mutex<Vec<TcpStream>>,
+    /// False while nobody gets through anew.
+    is_open: AtomicBool,
+    /// Milliseconds that everything takes in each direction.
+    delay: AtomicU64,
+    /// True for the directions, to the trainer and to the workers, in which nothing gets through.
+    holds: [AtomicBool; 2],
 }
 
-/// Passes on what comes, each piece after a delay.
-fn pass_on(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
-    let (send, receive) = std::sync::mpsc::channel::<(Instant, Vec<u8>)>();
-    std::thread::spawn(move || {
-        for (due, bytes) in receive {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&bytes).is_err() {
+impl Relay {
+    fn start(to: SocketAddr) -> Arc<Relay> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = Arc::new(Relay {
+            address: listener.local_addr().unwrap(),
+            streams: Mutex::default(),
+            is_open: AtomicBool::new(true),
+            delay: AtomicU64::new(0),
+            holds: Default::default(),
+        });
+        let own = relay.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let is_open = own.is_open.load(Ordering::SeqCst);
+                let Some(far) = is_open.then(|| TcpStream::connect(to).ok()).flatten() else {
+                    continue;
+                };
+                let both = || (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let ((near1, far1), (near2, far2)) = (both(), both());
+                for (direction, from, to) in [(0, near1, far1), (1, far2, near2)] {
+                    let relay = own.clone();
+                    std::thread::spawn(move || relay.pass_on(direction, from, to));
+                }
+                own.streams.lock().unwrap().extend([near, far]);
+            }
+        });
+        relay
+    }
+
+    /// Passes on what comes, each piece after the delay.
+    fn pass_on(self: Arc<Relay>, direction: usize, mut from: TcpStream, mut to: TcpStream) {
+        let (send, receive) = std::sync::mpsc::channel::<(Instant, Vec<u8>)>();
+        let relay = self.clone();
+        std::thread::spawn(move || {
+            for (due, bytes) in receive {
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                while relay.holds[direction].load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                if to.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            let delay = Duration::from_millis(self.delay.load(Ordering::SeqCst));
+            if send
+                .send((Instant::now() + delay, buffer[..len].to_vec()))
+                .is_err()
+            {
                 break;
             }
         }
-        let _ = to.shutdown(Shutdown::Both);
-    });
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(len @ 1..) = from.read(&mut buffer) {
-        let due = Instant::now() + delay;
-        if send.send((due, buffer[..len].to_vec())).is_err() {
-            break;
+    }
+
+    fn cut(&self) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
-}
-
-/// A relay that passes on everything after a delay, in both directions.
-fn relay_of(
-    to: SocketAddr,
-    delay: Duration,
-) -> (SocketAddr, Arc<Mutex<Vec<TcpStream>>>, Arc<AtomicBool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (streams, open) = (
-        Arc::<Mutex<Vec<TcpStream>>>::default(),
-        Arc::new(AtomicBool::new(true)),
-    );
-    let (kept, is_open) = (streams.clone(), open.clone());
-    std::thread::spawn(move || {
-        for near in listener.incoming().flatten() {
-            let Some(far) = is_open
-                .load(Ordering::SeqCst)
-                .then(|| TcpStream::connect(to).ok())
-                .flatten()
-            else {
-                continue;
-            };
-            for (from, to) in [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far.try_clone().unwrap(), near.try_clone().unwrap()),
-            ] {
-                std::thread::spawn(move || pass_on(from, to, delay));
-            }
-            kept.lock().unwrap().extend([near, far]);
-        }
-    });
-    (address, streams, open)
 }
 
 #[test]
 fn row_137_a_network_that_is_cut_costs_no_sample() {
     let here = loader(graph(None, part));
     let remote = remote();
-    let (address, streams, open) = relay(remote.address());
-    let _machine = Machine::start(address, 2);
+    let relay = Relay::start(remote.address());
+    let _machine = Machine::start(relay.address, 2);
     let there = loader(graph(Some(remote), part));
-    let cut = || {
-        for stream in streams.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    };
     for epoch in 0..3 {
         let mut batches = Vec::new();
         for (number, batch) in there.epoch(epoch).blocking().enumerate() {
             batches.push(batch.unwrap());
             if number % 20 == 7 {
                 // A cut of some time, in which workers try in vain, and one of none.
-                open.store(number % 40 != 7, Ordering::SeqCst);
-                cut();
-                open.store(true, Ordering::SeqCst);
+                relay.is_open.store(number % 40 != 7, Ordering::SeqCst);
+                relay.cut();
+                relay.is_open.store(true, Ordering::SeqCst);
             }
         }
         assert_eq!(batches, all(&here, epoch));
@@ -782,8 +796,9 @@ fn a_distant_worker_has_as_many_pieces_of_work_as_a_round_trip_takes() {
         })
     };
     let remote = remote();
-    let (address, ..) = relay_of(remote.address(), Duration::from_millis(40));
-    let _machine = Machine::start(address, 1);
+    let relay = Relay::start(remote.address());
+    relay.delay.store(40, Ordering::SeqCst);
+    let _machine = Machine::start(relay.address, 1);
     let there = loader(
         Graph::range(0..1_000_000)
             .on_workers(remote, millisecond)
@@ -801,6 +816,128 @@ fn a_distant_worker_has_as_many_pieces_of_work_as_a_round_trip_takes() {
         assert!(jobs <= 32, "{jobs}");
         jobs >= 8
     });
+}
+
+/// The machines and the network of the next test, and what is wrong with them now.
+struct Faulty {
+    relay: Arc<Relay>,
+    machines: Vec<Machine>,
+    stopped: Vec<i32>,
+    rng: datapipes::Rng,
+}
+
+impl Faulty {
+    fn below(&mut self, n: usize) -> usize {
+        (self.rng.next_u64() % n as u64) as usize
+    }
+
+    /// Makes one thing go wrong, and returns what.
+    fn break_something(&mut self) -> &'static str {
+        let processes: Vec<i32> = self.machines.iter().flat_map(Machine::processes).collect();
+        let pid = (!processes.is_empty()).then(|| processes[self.below(processes.len())]);
+        match (self.below(9), pid) {
+            (0, Some(pid)) => {
+                kill(pid, "-9");
+                "a process is killed"
+            }
+            (1 | 2, Some(pid)) => {
+                kill(pid, "-STOP");
+                self.stopped.push(pid);
+                "a process stands still"
+            }
+            (3, _) => {
+                self.relay.cut();
+                "all connections are cut"
+            }
+            (4, _) => {
+                let delay = self.rng.next_u64() % 20;
+                self.relay.delay.store(delay, Ordering::SeqCst);
+                "everything takes long"
+            }
+            (direction @ 5..=6, _) => {
+                self.relay.holds[direction - 5].store(true, Ordering::SeqCst);
+                "nothing gets through in one direction"
+            }
+            (7, _) if self.machines.len() > 1 => {
+                let place = self.below(self.machines.len());
+                let machine = self.machines.swap_remove(place);
+                machine.signal("-TERM");
+                // What it has not ended soon, others do.
+                self.mend();
+                drop(machine);
+                "a machine is told to end"
+            }
+            _ => {
+                self.machines.truncate(2);
+                let processes = 1 + self.below(2);
+                self.machines
+                    .push(Machine::start(self.relay.address, processes));
+                "a machine comes, and another one is killed"
+            }
+        }
+    }
+
+    fn mend(&mut self) {
+        for pid in self.stopped.drain(..) {
+            kill(pid, "-CONT");
+        }
+        self.relay.delay.store(0, Ordering::SeqCst);
+        for held in &self.relay.holds {
+            held.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// All kinds of faults, one after the other, while epochs go on. After each, the loader goes on within
+/// [`PATIENCE`].
+///
+/// There are 20 of them, in some three seconds; 300 take 46 s, and the long form of `DATAPIPES_FAULTS=10000` half
+/// an hour.
+#[test]
+fn rows_137_to_139_and_141_and_150_any_faults_in_any_order_cost_no_sample() {
+    let count = std::env::var(FAULTS).map_or(20, |count| count.parse().expect("a number"));
+    let remote = remote();
+    let mut faulty = Faulty {
+        relay: Relay::start(remote.address()),
+        machines: Vec::new(),
+        stopped: Vec::new(),
+        rng: datapipes::Rng::from_key([7; 4]),
+    };
+    faulty
+        .machines
+        .push(Machine::start(faulty.relay.address, 2));
+    let (there, here) = (loader(graph(Some(remote), part)), loader(graph(None, part)));
+    let taken = Arc::new(AtomicU64::new(0));
+    let seen = taken.clone();
+    let faults = std::thread::spawn(move || {
+        for number in 0..count {
+            let begun = Instant::now();
+            let what = faulty.break_something();
+            // Long enough for some to find out, and for others not.
+            let longest = if number % 8 == 0 { 400 } else { 60 };
+            let pause = Duration::from_millis(faulty.rng.next_u64() % longest);
+            let before = seen.load(Ordering::SeqCst);
+            until("the pause is over", || begun.elapsed() >= pause);
+            faulty.mend();
+            until(&format!("fault {number}: {what}"), || {
+                seen.load(Ordering::SeqCst) >= before + 2
+            });
+        }
+        faulty
+    });
+    for epoch in 0.. {
+        let expected = here.epoch(epoch).blocking().map(Result::unwrap);
+        let mut batches = there.epoch(epoch).blocking().map(Result::unwrap);
+        for expected in expected {
+            assert_eq!(batches.next(), Some(expected), "epoch {epoch}");
+            taken.fetch_add(1, Ordering::SeqCst);
+        }
+        assert_eq!(batches.next(), None, "epoch {epoch}");
+        if faults.is_finished() {
+            break;
+        }
+    }
+    drop(faults.join().unwrap());
 }
 
 #[test]
