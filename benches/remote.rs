@@ -3,20 +3,22 @@
 //! first batch, and the silence after a worker is killed.
 //!
 //! `cargo bench --bench remote [-- --json]`. One line a case. Workers and consumer share the cores.
-//! The peer's figures for the same work are those of tf.data's service (`BENCHMARKS.md`).
+//! Peers are tf.data's service and `pyarrow.flight`, where `DATAPIPES_PEERS` names a Python with them.
 
 mod support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use datapipes::{DType, DataLoader, Graph, Remote, Tensor};
+use datapipes::{DType, DataLoader, Graph, Remote, Result, Tensor};
 use datapipes_image::prelude::*;
 use support::pictures::{decoded, pictures};
-use support::{Case, Lines, again, case, median};
+use support::{Case, Lines, again, case, median, peer_case};
 
 /// Images of a batch.
 const BATCH: usize = 64;
@@ -34,13 +36,21 @@ struct Machine(Child);
 
 impl Machine {
     fn start(address: SocketAddr, processes: usize) -> Machine {
+        Machine::of(format!("tcp://{address}"), None, processes)
+    }
+
+    /// Starts one that trusts the certificate of a file.
+    fn of(url: String, trusts: Option<&Path>, processes: usize) -> Machine {
         let executable = std::env::current_exe().expect("this program");
-        let command = Command::new(executable)
-            .env("DATAPIPES_WORKER", format!("tcp://{address}"))
+        let mut command = Command::new(executable);
+        command
+            .env("DATAPIPES_WORKER", url)
             .env("DATAPIPES_WORKER_PROCESSES", processes.to_string())
-            .stderr(Stdio::null())
-            .spawn();
-        Machine(command.expect("it starts"))
+            .stderr(Stdio::null());
+        if let Some(file) = trusts {
+            command.env("DATAPIPES_WORKER_CA", file);
+        }
+        Machine(command.spawn().expect("it starts"))
     }
 }
 
@@ -102,6 +112,34 @@ fn on_workers<T: Send + 'static>(
     (loader(graph(remote), 2), machine)
 }
 
+/// A loader whose worker connects by TLS, with a certificate that is made for it.
+fn over_tls(part: fn(Graph<u64>) -> Graph<Tensor>, count: u64) -> (DataLoader<Tensor>, Machine) {
+    let folder = std::env::temp_dir().join(format!("datapipes-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let [certificate, key] = ["trainer.pem", "key.pem"].map(|name| folder.join(name));
+    std::fs::write(&certificate, made.cert.pem()).expect("room");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("room");
+    let remote = listen().tls(&certificate, &key).expect("good files");
+    let url = format!("tls://{}", remote.address());
+    let machine = Machine::of(url, Some(&certificate), 1);
+    let loader = loader(Graph::range(0..count).on_workers(remote, part), 2);
+    // The worker reads the file when it connects.
+    loader.epoch(0).blocking().for_each(drop);
+    std::fs::remove_dir_all(&folder).expect("it was made");
+    (loader, machine)
+}
+
+/// Writes the pictures as files for a peer.
+fn written(files: &[Bytes]) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("datapipes-pictures-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("0")).expect("a folder");
+    for (number, file) in files.iter().enumerate() {
+        std::fs::write(folder.join(format!("0/{number:05}.jpg")), file).expect("room");
+    }
+    folder
+}
+
 fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
     let builder = DataLoader::builder(graph).workers(workers);
     builder.build().expect("a right graph")
@@ -132,22 +170,39 @@ fn decoded_to_bytes(files: Graph<Bytes>) -> Graph<Tensor> {
 fn normalised(batches: Graph<Tensor>) -> Graph<Tensor> {
     batches.try_map(|batch| {
         let pixels = batch.as_slice::<u8>()?;
-        let mut values = Vec::with_capacity(pixels.len());
-        for (number, plane) in pixels.chunks_exact(224 * 224).enumerate() {
+        let mut normalised = Tensor::zeros(DType::F32, batch.shape())?;
+        let values = normalised.as_mut_slice::<f32>()?;
+        let planes = pixels.chunks_exact(224 * 224);
+        let planes = planes.zip(values.chunks_exact_mut(224 * 224));
+        for (number, (plane, values)) in planes.enumerate() {
             let (mean, std) = (MEAN[number % 3], STD[number % 3]);
             let (scale, shift) = (1.0 / (255.0 * std), mean / std);
-            values.extend(plane.iter().map(|&v| f32::from(v) * scale - shift));
+            for (value, &pixel) in values.iter_mut().zip(plane) {
+                *value = f32::from(pixel) * scale - shift;
+            }
         }
-        Tensor::from_vec(values, batch.shape())
+        datapipes::Ok(normalised)
     })
 }
 
+/// Returns a clone of a batch that is made once, since no side is to be timed for what it sends.
+fn batch_of(dtype: DType, batch: &'static OnceLock<Tensor>) -> Result<Tensor> {
+    if let Some(batch) = batch.get() {
+        return Ok(batch.clone());
+    }
+    let values = Bytes::from(vec![7; LEN * dtype.size()]);
+    let made = Tensor::from_bytes(values, dtype, SHAPE)?;
+    Ok(batch.get_or_init(|| made).clone())
+}
+
 fn floats(numbers: Graph<u64>) -> Graph<Tensor> {
-    numbers.try_map(|_| Tensor::zeros(DType::F32, SHAPE))
+    static BATCH: OnceLock<Tensor> = OnceLock::new();
+    numbers.try_map(|_| batch_of(DType::F32, &BATCH))
 }
 
 fn bytes(numbers: Graph<u64>) -> Graph<Tensor> {
-    numbers.try_map(|_| Tensor::zeros(DType::U8, SHAPE))
+    static BATCH: OnceLock<Tensor> = OnceLock::new();
+    numbers.try_map(|_| batch_of(DType::U8, &BATCH))
 }
 
 /// Seconds from the start of an epoch to its first batch, with workers that are there.
@@ -201,6 +256,7 @@ fn main() {
     let lines = Lines::new("workers over loopback", "items/s");
     let files = pictures(512);
     let source = || Graph::from_vec(files.clone());
+    let folder = written(&files);
     for count in [1, 2] {
         let threads = loader(decoded(source()).batch(BATCH).collate(), count);
         let (there, _machine) = on_workers(count, |remote| {
@@ -210,13 +266,27 @@ fn main() {
             let bytes = source().on_workers(remote, decoded_to_bytes);
             normalised(bytes.batch(BATCH).collate())
         });
+        let byte_threads = loader(decoded_to_bytes(source()).batch(BATCH).collate(), count);
+        let (byte_there, _machine) = on_workers(count, |remote| {
+            let bytes = source().on_workers(remote, decoded_to_bytes);
+            bytes.batch(BATCH).collate()
+        });
         let names = [format!("{count} threads"), format!("{count} workers")];
-        for (size, there) in [("600 kB", &there), ("150 kB, normalised here", &lean)] {
-            let mut cases = [again(&names[0], &threads), again(&names[1], there)];
+        for (size, threads, there) in [
+            ("600 kB", &threads, &there),
+            ("150 kB, normalised here", &threads, &lean),
+            ("150 kB, for a device", &byte_threads, &byte_there),
+        ] {
+            let mut cases = vec![again(&names[0], threads), again(&names[1], there)];
+            if size == "600 kB" {
+                let args = vec![folder.display().to_string(), count.to_string()];
+                cases.extend(peer_case("tf.data service", "tfdata_service.py", args));
+            }
             let name = format!("500x375 to {size}, {count} workers");
-            lines.beside(&name, files.len() as f64, 7, &mut cases, (0.85, 0.0));
+            lines.beside(&name, files.len() as f64, 7, &mut cases, (0.85, 5.0));
         }
     }
+    std::fs::remove_dir_all(&folder).expect("it was written");
     let count = 64;
     type Part = fn(Graph<u64>) -> Graph<Tensor>;
     for (name, size, part) in [
@@ -226,9 +296,21 @@ fn main() {
         let (there, _machine) = on_workers(1, |remote| {
             Graph::range(0..count as u64).on_workers(remote, part)
         });
-        let mut cases = [plain_tcp(count, size * LEN), again("one worker", &there)];
-        lines.beside(name, count as f64, 7, &mut cases, (0.8, 0.0));
+        let mut cases = vec![plain_tcp(count, size * LEN), again("one worker", &there)];
+        let args = vec![count.to_string(), (size * LEN).to_string()];
+        cases.extend(peer_case("pyarrow.flight", "flight.py", args));
+        lines.beside(name, count as f64, 7, &mut cases, (0.8, 1.0));
     }
+    // Encryption takes a core of each side.
+    let (there, _machine) = over_tls(floats, count as u64);
+    let mut cases = [plain_tcp(count, 4 * LEN), again("one worker", &there)];
+    lines.beside(
+        "batches of 38.5 MB, f32, over TLS",
+        count as f64,
+        7,
+        &mut cases,
+        (0.3, 0.0),
+    );
     let count = 100_000u64;
     let small = |numbers: Graph<u64>| numbers.map(|n| [n as u8; 100]);
     let apart = loader(Graph::range(0..count).in_processes(2, small), 2);
@@ -238,6 +320,29 @@ fn main() {
     lines.beside(
         "values of 100 bytes",
         count as f64,
+        7,
+        &mut cases,
+        (0.8, 0.0),
+    );
+
+    // One job of one item, and the begin and the end of an epoch.
+    let one = |numbers: Graph<u64>| numbers.map(|n| n);
+    let apart = loader(Graph::range(0..1).in_processes(1, one), 2);
+    let (there, _machine) = on_workers(1, |remote| Graph::range(0..1).on_workers(remote, one));
+    let epochs = 200;
+    let many = |name: &str, loader: DataLoader<u64>| {
+        let mut epoch = again(name, loader);
+        let name = epoch.name.clone();
+        case(name, move || {
+            for _ in 0..epochs {
+                (epoch.run)();
+            }
+        })
+    };
+    let mut cases = [many("1 process", apart), many("1 worker", there)];
+    lines.beside(
+        "one job of one tiny item",
+        f64::from(epochs),
         7,
         &mut cases,
         (0.8, 0.0),

@@ -1,5 +1,5 @@
 //! The program `datapipes`: looks into data sets and past batches, locks data sets, makes token stores
-//! of texts, watches running loaders.
+//! of texts, watches running loaders, makes workers of other machines.
 
 mod args;
 mod blame;
@@ -8,6 +8,8 @@ mod lock;
 mod tokenize;
 #[cfg(unix)]
 mod top;
+#[cfg(unix)]
+mod worker;
 
 use std::process::ExitCode;
 
@@ -19,6 +21,7 @@ Commands:
   lock      writes which files a data set has, or checks that they are the same
   tokenize  makes a token store of a corpus of texts
   top       shows what a running loader does, and what holds it up
+  worker    works for a trainer on another machine
 
 `datapipes COMMAND --help` lists the options of a command. Exit status: 0 success, 1 failure, 2 wrong usage.";
 
@@ -39,6 +42,10 @@ fn main() -> ExitCode {
             "top needs Unix domain sockets, which this system has not",
             USAGE,
         ),
+        #[cfg(unix)]
+        "worker" => worker::main(given),
+        #[cfg(not(unix))]
+        "worker" => args::refuse("worker needs Linux", USAGE),
         "-h" | "--help" => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -49,7 +56,7 @@ fn main() -> ExitCode {
         }
         other => args::refuse(
             &format!(
-                "there is no command {other}; there are blame, inspect, lock, tokenize and top"
+                "there is no command {other}; there are blame, inspect, lock, tokenize, top and worker"
             ),
             USAGE,
         ),

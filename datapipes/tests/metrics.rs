@@ -8,6 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
+datapipes::before_main!();
+
 /// Installs the exporter; returns the address to be scraped.
 fn install() -> SocketAddr {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -163,7 +165,12 @@ fn prometheus_scrapes_what_the_loaders_did() {
             page.contains(&format!("# HELP {name} ")),
             "{name} in\n{page}"
         );
-        assert!(value.is_finite() && *value >= 0.0, "{series} is {value}");
+        // Quantiles of a period without values are none.
+        let is_none = series.contains("quantile=") && value.is_nan();
+        assert!(
+            is_none || value.is_finite() && *value >= 0.0,
+            "{series} is {value}"
+        );
     }
     assert!(
         page.contains("# TYPE datapipes_node_items_total counter"),
@@ -173,6 +180,25 @@ fn prometheus_scrapes_what_the_loaders_did() {
         page.contains("# TYPE datapipes_memory_bytes gauge"),
         "{page}"
     );
+
+    #[cfg(all(feature = "remote", target_os = "linux"))]
+    work_that_waits_is_published(address);
+}
+
+/// An autoscaler starts workers by this number. Nobody is there.
+#[cfg(all(feature = "remote", target_os = "linux"))]
+fn work_that_waits_is_published(address: SocketAddr) {
+    use futures::{FutureExt, StreamExt};
+    let remote = datapipes::Remote::listen("127.0.0.1:0").unwrap();
+    let made = Graph::range(0..100).on_workers(remote, |numbers| numbers.map(|n| n));
+    let loader = DataLoader::builder(made).metrics("waits").build().unwrap();
+    let mut epoch = loader.epoch(0);
+    assert!(epoch.next().now_or_never().is_none());
+    let waiting = "datapipes_segment_processes_pending_morsels{loader=\"waits\",segment=\"A\"}";
+    while series(&scrape(address))
+        .get(waiting)
+        .is_none_or(|waiting| *waiting < 1.0)
+    {}
 }
 
 /// A program that installs no exporter loads as ever.

@@ -248,6 +248,11 @@ const FIGURES: &[(&str, Unit, &str)] = &[
         "Processes of the segment that run",
     ),
     (
+        "datapipes_segment_processes_pending_morsels",
+        Unit::Count,
+        "Morsels that wait for a process of the segment",
+    ),
+    (
         "datapipes_segment_processes_memory_bytes",
         Unit::Bytes,
         "Private memory of the segment's processes",
@@ -393,6 +398,12 @@ impl Target {
                 "datapipes_segment_processes",
                 &labels,
                 children.len() as f64,
+            );
+            let pending = processes.pending as f64;
+            self.set(
+                "datapipes_segment_processes_pending_morsels",
+                &labels,
+                pending,
             );
             let bytes: u64 = children.iter().map(|child| child.memory).sum();
             self.set(

@@ -66,12 +66,18 @@ fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
             memory: alive.resident,
             items: alive.items,
             jobs: alive.jobs,
+            bytes: alive.bytes,
+            silence: match alive.jobs {
+                0 => Duration::ZERO,
+                _ => alive.heard.elapsed(),
+            },
         });
     Some(ProcessStats {
         started: figures.started.load(Relaxed),
         died: figures.died.load(Relaxed),
         replaced: figures.replaced.load(Relaxed),
         crashed: figures.crashed.load(Relaxed),
+        pending: figures.pending.load(Relaxed),
         children: children.collect(),
     })
 }

@@ -210,6 +210,10 @@ pub struct ProcessStats {
     pub replaced: u64,
     /// Items that were given up because they ended two processes.
     pub crashed: u64,
+    /// Morsels that wait for a process, or for a worker of another machine. While it is above zero,
+    /// more of them would do more.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub pending: u64,
     /// Processes that run now.
     pub children: Vec<ChildStats>,
 }
@@ -234,6 +238,12 @@ pub struct ChildStats {
     /// Morsels that it has: those in work, and those on their way to it.
     #[cfg_attr(feature = "serde", serde(default))]
     pub jobs: usize,
+    /// Bytes of its output, as it was sent.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub bytes: u64,
+    /// Time since its last answer while it has a morsel; zero if it has none.
+    #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
+    pub silence: Duration,
 }
 
 /// Figures of the queue before the consumer, or after a node that runs on a thread of its own.

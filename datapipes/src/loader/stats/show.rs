@@ -1,11 +1,15 @@
 //! Prints the figures of an epoch.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::{ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, Stats};
 use crate::graph::Op;
 use crate::plan::Placement;
 use crate::run::{Engine, SkipStats};
+
+/// Silence of a child with work from which on it is shown.
+const SILENT: Duration = Duration::from_secs(1);
 
 impl Stats {
     /// Returns a remark for each node of the plan.
@@ -128,12 +132,16 @@ impl fmt::Display for Stats {
                     died,
                     replaced,
                     crashed,
+                    pending,
                     children,
                 } = p;
                 write!(
                     f,
                     "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
                 )?;
+                if *pending > 0 {
+                    write!(f, ", {pending} morsels wait")?;
+                }
                 for child in children {
                     let ChildStats {
                         process,
@@ -142,17 +150,23 @@ impl fmt::Display for Stats {
                         memory,
                         items,
                         jobs,
+                        bytes,
+                        silence,
                     } = child;
                     write!(f, "; {place}: ")?;
                     match machine {
                         Some(machine) => write!(
                             f,
-                            "{} process {process}, {items} items, {jobs} morsels in hand",
-                            crate::error::escape(machine)
+                            "{} process {process}, {items} items, {} MiB sent, {jobs} morsels in hand",
+                            crate::error::escape(machine),
+                            bytes >> 20
                         )?,
                         None => {
                             write!(f, "process {process}, {items} items, {} MiB", memory >> 20)?
                         }
+                    }
+                    if *silence >= SILENT {
+                        write!(f, ", silent for {:.1} s", silence.as_secs_f64())?;
                     }
                 }
                 writeln!(f)?;

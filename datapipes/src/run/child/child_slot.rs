@@ -26,6 +26,7 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
             slot.shared.register(place, cx.waker());
             // Workers of other machines come first, where there are any.
             let has_work = slot.shared.has_work() && slot.shared.workers() == 0;
+            slot.redo.extend(slot.shared.take_here());
             if !slot.redo.is_empty() || has_work {
                 Poll::Ready(())
             } else {
@@ -98,7 +99,7 @@ impl ChildSlot {
         let mut session = Session::new(self, child);
         let end = poll_fn(|cx| session.poll(cx)).await;
         let ready = session.ready;
-        let (mut child, mut tasks) = session.into_parts();
+        let (mut child, tasks, begun) = session.into_parts();
         self.shared.set_idle(self.place, false);
         self.shared.set_working(self.place, false);
         drop(running);
@@ -118,7 +119,7 @@ impl ChildSlot {
             // No item is to blame, and nothing has failed.
             End::HandedOver => {
                 drop(child);
-                return self.sort_out(tasks, ready, None, "").await;
+                return self.sort_out(tasks, begun, None, "").await;
             }
             // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
@@ -139,9 +140,6 @@ impl ChildSlot {
             }),
             End::Slow(limit) => {
                 kind = None;
-                if let Some(front) = tasks.front_mut() {
-                    front.slow += 1;
-                }
                 child
                     .obituary(|_| format!("is silent for {limit:?}, and loses its work to another"))
             }
@@ -156,7 +154,7 @@ impl ChildSlot {
             }
         };
         drop(child);
-        if tasks.iter().any(|task| task.is_guilty(ready)) {
+        if tasks.iter().any(|task| task.is_guilty(begun)) {
             // Knowing the guilty item counts as progress.
             self.shared.progress();
         }
@@ -166,7 +164,7 @@ impl ChildSlot {
         let goes_on = self
             .shared
             .death(place, &how, is_taken || ready && tasks.is_empty());
-        self.sort_out(tasks, ready, kind, &how).await;
+        self.sort_out(tasks, begun, kind, &how).await;
         if !goes_on {
             return self.give_up();
         }
@@ -198,11 +196,8 @@ impl ChildSlot {
         /// it is to blame, since workers end for other reasons, too. The worker that ended with the
         /// whole task comes on top: three in all.
         const WORKERS: usize = 2;
-        let most = if self.plan().processes.is_remote() {
-            WORKERS
-        } else {
-            1
-        };
+        let is_here = self.place < self.plan().processes.here();
+        let most = if is_here { 1 } else { WORKERS };
         let suspects = if begun { self.plan().hello.overlap } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.
@@ -248,6 +243,14 @@ impl ChildSlot {
                         self.go_on(task);
                         continue;
                     };
+                    // Whatever the cause, it may be in those machines.
+                    if !is_here && self.plan().processes.here() > 0 {
+                        task.uncount();
+                        task.turn_to(item, task.before);
+                        task.ends = 0;
+                        self.shared.give_here(task);
+                        continue;
+                    }
                     let error = Error::new(kind, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
                         Some(origin) => error.of(&origin),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use super::protocol::Hello;
 use crate::codec::ChunkWire;
@@ -36,6 +37,8 @@ pub(crate) struct ChildFigures {
     pub replaced: AtomicU64,
     /// Number of items that were given up.
     pub crashed: AtomicU64,
+    /// Number of jobs that no child has.
+    pub pending: AtomicU64,
     alive: Mutex<BTreeMap<ChildKey, Alive>>,
 }
 
@@ -53,6 +56,10 @@ pub(crate) struct Alive {
     pub items: u64,
     /// Number of jobs that it has.
     pub jobs: usize,
+    /// Bytes of the output that came from it.
+    pub bytes: u64,
+    /// Time of its last answer, or of its first job since.
+    pub heard: Instant,
 }
 
 impl ChildFigures {
@@ -70,10 +77,8 @@ impl ChildFigures {
     }
 
     /// Sets what a child has done, and has to do.
-    pub(super) fn count(&self, child: ChildKey, items: u64, jobs: usize) {
-        if let Some(alive) = self.lock().get_mut(&child) {
-            (alive.items, alive.jobs) = (items, jobs);
-        }
+    pub(super) fn count(&self, child: ChildKey, count: impl FnOnce(&mut Alive)) {
+        self.lock().get_mut(&child).map(count);
     }
 
     pub(super) fn gone(&self, child: ChildKey) {

@@ -23,7 +23,7 @@ use crate::batch_buffer::SlabPart;
 use crate::codec::{Parcel, damaged};
 use crate::graph::AnyChunk;
 use crate::queue::{Put, SharedMemory, Weight};
-use crate::{Error, ErrorKind, Result, Writer};
+use crate::{Arity, Error, ErrorKind, Result, Writer};
 
 /// Number of jobs that a child has at once: a current one and the next.
 const AT_ONCE: usize = 2;
@@ -80,6 +80,25 @@ pub(super) enum End {
     HandedOver,
 }
 
+/// Jobs of a worker that a second worker has, too, or that were given to others.
+#[derive(Clone, Copy)]
+struct LateJobs {
+    first: u64,
+    last: u64,
+    /// True once another worker was the first to answer: whatever comes of them is dropped.
+    is_lost: bool,
+}
+
+impl LateJobs {
+    fn of(task: &Task) -> Self {
+        LateJobs {
+            first: task.number,
+            last: task.number,
+            is_lost: false,
+        }
+    }
+}
+
 /// The life of one child.
 pub(super) struct Session<'a> {
     slot: &'a mut ChildSlot,
@@ -88,6 +107,11 @@ pub(super) struct Session<'a> {
     pub ready: bool,
     /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
+    /// Jobs before these that it is late with.
+    late: Option<LateJobs>,
+    /// Time since when the first job is the first.
+    first_since: Instant,
+    late_timer: Pin<Box<Sleep>>,
     /// Output of the first task that waits for room, and what is counted with it.
     held: Option<(AnyChunk, Counted)>,
     exited: bool,
@@ -103,6 +127,8 @@ pub(super) struct Session<'a> {
     /// Number up to which jobs were cancelled in the child.
     cancelled: u64,
     items: u64,
+    /// Bytes of the output that came.
+    bytes: u64,
     /// Least time of a round trip that was seen, of a worker of another machine.
     round_trip: Option<Duration>,
     /// Time when a job was sent to a worker without any, until the job has ended.
@@ -127,6 +153,9 @@ impl<'a> Session<'a> {
             child,
             ready: false,
             tasks: VecDeque::new(),
+            late: None,
+            first_since: Instant::now(),
+            late_timer: Box::pin(tokio::time::sleep(START)),
             held: None,
             exited: false,
             leaving: false,
@@ -136,6 +165,7 @@ impl<'a> Session<'a> {
             looked: Instant::now(),
             cancelled: 0,
             items: 0,
+            bytes: 0,
             lent: HashMap::new(),
             timer: Box::pin(tokio::time::sleep(START)),
             warned: false,
@@ -170,12 +200,13 @@ impl<'a> Session<'a> {
             if self.is_given_up() {
                 return Poll::Ready(End::HandedOver);
             }
-            if self.leaving && self.tasks.is_empty() {
+            if self.leaving && self.first().is_none() {
                 return Poll::Ready(End::Dismissed);
             }
             let gave = self.allow(cx).and_then(|()| self.give_work(cx));
-            let idle =
-                self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
+            let has_nothing = self.first().is_none();
+            let is_free = self.ready && !self.leaving && self.closed.is_none() && has_nothing;
+            let idle = is_free && self.is_at_work();
             self.slot.shared.set_idle(place, idle);
             self.set_working();
             match gave {
@@ -186,6 +217,7 @@ impl<'a> Session<'a> {
                     return Poll::Ready(End::Unsent(error));
                 }
             }
+            self.poll_late(cx);
             if let Some(end) = self.poll_timer(cx) {
                 return Poll::Ready(end);
             }
@@ -194,11 +226,35 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Returns true if the child takes part in the work: processes of this machine do not while workers
+    /// of others are there, except for items that ended those.
+    fn is_at_work(&self) -> bool {
+        self.is_worker() || self.slot.shared.workers() == 0
+    }
+
+    fn is_worker(&self) -> bool {
+        self.child.machine().is_some()
+    }
+
     /// Publishes what the child has done, and has to do.
     fn publish(&self) {
         let key = (self.child.id(), self.slot.place);
-        let jobs = self.tasks.len();
-        self.slot.plan().figures.count(key, self.items, jobs);
+        self.slot.plan().figures.count(key, |alive| {
+            alive.items = self.items;
+            alive.jobs = self.jobs();
+            alive.bytes = self.bytes;
+            alive.heard = self.heard;
+        });
+    }
+
+    fn jobs(&self) -> usize {
+        self.tasks.len() + usize::from(self.late.is_some())
+    }
+
+    /// Returns the number of the first job that the child has.
+    fn first(&self) -> Option<u64> {
+        let front = || self.tasks.front().map(|task| task.number);
+        self.late.map(|late| late.first).or_else(front)
     }
 
     fn set_working(&mut self) {
@@ -206,14 +262,14 @@ impl<'a> Session<'a> {
         let waits = self.held.is_some() || front.is_some_and(|task| task.asked.is_some());
         let is_stuck = self.ready && front.is_some() && waits;
         self.stuck = is_stuck.then(|| self.stuck.unwrap_or_else(Instant::now));
-        let working = front.is_some() && !waits;
+        let working = (front.is_some() || self.late.is_some()) && !waits;
         self.slot.shared.set_working(self.slot.place, working);
     }
 
     /// Chooses this worker if one is to be handed over. Returns true if it has waited long enough for
     /// room for its output, and is to leave, or to do what is due before.
     fn is_given_up(&mut self) -> bool {
-        if !self.ready || self.child.machine().is_none() {
+        if !self.ready || !self.is_worker() {
             return false;
         }
         let ChildSlot {
@@ -232,19 +288,28 @@ impl<'a> Session<'a> {
             && (self.leaving || shared.waits_before(front.number))
     }
 
-    /// Returns the child, and its tasks in the state in which another child can do them.
-    pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>) {
+    /// Returns the child, its tasks in the state in which another child can do them, and if it may
+    /// have begun the first of them.
+    pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>, bool) {
         if let (Some((chunk, _)), Some(front)) = (self.held.take(), self.tasks.front_mut()) {
             // It was seen, but is not delivered, and comes again.
             if front.alone.is_some() {
                 front.seen -= chunk.len;
             }
         }
+        let mut begun = self.ready;
+        if let Some(late) = self.late {
+            match self.slot.shared.leave_late(late.first) {
+                Some(task) => self.tasks.push_front(task),
+                // Another worker has what this one was at.
+                None => begun &= self.slot.plan().hello.overlap > 1,
+            }
+        }
         for task in &mut self.tasks {
             task.asked = None;
             task.job.credit.stop_waiting();
         }
-        (self.child, self.tasks)
+        (self.child, self.tasks, begun)
     }
 
     fn garbage(&mut self, error: Error) -> Poll<End> {
@@ -313,10 +378,13 @@ impl<'a> Session<'a> {
         }
         if !matches!(report, Report::Log(_)) {
             let now = Instant::now();
-            if self.ready && !self.tasks.is_empty() {
+            if self.ready && self.first().is_some() {
                 self.slot.shared.heard_after(now - self.heard);
             }
             (self.heard, self.warned) = (now, false);
+        }
+        if self.is_about_lost(&report) {
+            return Ok(None);
         }
         match report {
             Report::Ready if !self.ready => self.ready = true,
@@ -357,6 +425,7 @@ impl<'a> Session<'a> {
                         chunk = plan.edge.without_first(chunk, known);
                     }
                 }
+                self.bytes += parcel.len() as u64;
                 // The encoded length is known here, whatever weight the steps report.
                 chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
@@ -380,6 +449,82 @@ impl<'a> Session<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Claims a late job if the report is the first that comes of it. Returns true if another worker
+    /// was faster, and the report is to be dropped.
+    fn is_about_lost(&mut self, report: &Report) -> bool {
+        let number = match report {
+            Report::Output(number, _) | Report::Ask { number, .. } => *number,
+            Report::Done(done) => done.number,
+            _ => return false,
+        };
+        let Some(late) = self
+            .late
+            .filter(|late| (late.first..=late.last).contains(&number))
+        else {
+            return false;
+        };
+        if let Some(task) = self.slot.shared.claim_late(number) {
+            self.tasks.push_front(task);
+            self.late = None;
+            return false;
+        }
+        if matches!(report, Report::Done(_)) {
+            self.first_since = Instant::now();
+            if number == late.last {
+                self.late = None;
+            }
+        }
+        true
+    }
+
+    /// Offers the first task to a second worker if it is late.
+    fn poll_late(&mut self, cx: &mut Context<'_>) {
+        let shared = &self.slot.shared;
+        let may_be = self.ready && self.is_worker() && self.late.is_none();
+        let Some(front) = self.tasks.front().filter(|_| may_be && self.held.is_none()) else {
+            return;
+        };
+        // The second worker does the rest, if it is known where that begins.
+        let has_rest = front.delivered == 0
+            || self.slot.plan().arity == Arity::One && front.delivered < front.job.chunk.len;
+        let may_be = has_rest && front.alone.is_none() && front.asked.is_none();
+        if !may_be || front.backed_up || shared.workers() < 2 || !shared.is_wanted(front.number) {
+            return;
+        }
+        let Some(deadline) = shared
+            .late_after()
+            .and_then(|after| self.first_since.checked_add(after))
+        else {
+            return;
+        };
+        if self.late_timer.deadline() != deadline.into() {
+            self.late_timer.as_mut().reset(deadline.into());
+        }
+        if self.late_timer.as_mut().poll(cx).is_ready()
+            && let Some(task) = self.tasks.pop_front()
+        {
+            self.late = Some(LateJobs::of(&task));
+            shared.offer(task);
+        }
+    }
+
+    /// Gives up a late job that another worker was the first to answer, and all after it, since this
+    /// worker is slow. Returns the last of them, of which the worker is to be told.
+    fn give_up_late(&mut self) -> Option<u64> {
+        let late = self.late.as_mut().filter(|late| !late.is_lost)?;
+        if self.slot.shared.is_late(late.first) {
+            return None;
+        }
+        late.is_lost = true;
+        late.last = self.tasks.back().map_or(late.last, |task| task.number);
+        let last = late.last;
+        for task in self.tasks.drain(..) {
+            task.job.credit.stop_waiting();
+            self.slot.shared.give_back(task.number, task.job);
+        }
+        Some(last)
     }
 
     /// Allows the jobs that have asked to make an item to do so, as far as there is room.
@@ -419,6 +564,11 @@ impl<'a> Session<'a> {
         self.slot.shared.progress();
         self.publish();
         self.learn(Duration::from_nanos(done.spent));
+        let now = Instant::now();
+        if task.alone.is_none() {
+            self.slot.shared.took(now - self.first_since);
+        }
+        self.first_since = now;
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
@@ -467,7 +617,9 @@ impl<'a> Session<'a> {
             machine: self.child.machine().map(str::to_owned),
             resident: vitals.map_or(0, |vitals| vitals.resident),
             items: self.items,
-            jobs: self.tasks.len(),
+            jobs: self.jobs(),
+            bytes: self.bytes,
+            heard: self.heard,
         };
         self.unlend(|_, memory| memory.strong_count() > 0);
         let plan = self.slot.plan();
@@ -530,15 +682,14 @@ impl<'a> Session<'a> {
         if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
             return self.unreachable(error);
         }
+        if let Some(last) = self.give_up_late() {
+            return self.send(cx, &Order::Cancel(last), None);
+        }
         let released = self.slot.shared.released();
         if self.cancelled < released {
             self.cancelled = released;
             self.slot.redo.retain(|task| task.number >= released);
-            if self
-                .tasks
-                .front()
-                .is_some_and(|task| task.number < released)
-            {
+            if self.first().is_some_and(|first| first < released) {
                 self.heard = Instant::now();
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
@@ -548,24 +699,35 @@ impl<'a> Session<'a> {
             .tasks
             .front()
             .is_some_and(|task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number));
+        // Nor with what it is late with.
+        let alone = alone || self.late.is_some();
         if !self.ready || self.leaving || alone || self.tasks.len() >= self.most_jobs() {
             return Ok(false);
         }
-        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
-        let task = match has_redo {
+        let mut is_backup = false;
+        let has_own =
+            !self.slot.redo.is_empty() || !self.is_worker() && self.slot.shared.has_here();
+        if !has_own && !self.is_at_work() {
+            return Ok(false);
+        }
+        let task = match has_own || self.slot.shared.is_redo_first() {
             true if !self.tasks.is_empty() => return Ok(false),
-            true => self
-                .slot
-                .redo
-                .pop_front()
-                .or_else(|| self.slot.shared.take_redo()),
+            true if has_own => {
+                let own = self.slot.redo.pop_front();
+                own.or_else(|| self.slot.shared.take_here())
+            }
+            true => self.slot.shared.take_redo(),
             // An idle child is a better place for the next job.
             false if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
             false => self
                 .slot
                 .shared
                 .take(self.tasks.back().map(|task| task.number))
-                .map(|(number, job)| Task::new(number, job)),
+                .map(|(number, job)| Task::new(number, job))
+                .or_else(|| {
+                    is_backup = self.tasks.is_empty() && self.is_worker();
+                    is_backup.then(|| self.slot.shared.take_late()).flatten()
+                }),
         };
         let Some(mut task) = task else {
             return Ok(false);
@@ -580,11 +742,12 @@ impl<'a> Session<'a> {
         }
         if self.tasks.is_empty() {
             self.heard = Instant::now();
+            self.first_since = self.heard;
             self.alone_since = Some(self.heard);
         }
         let places = task
             .alone
-            .map_or(0..task.job.chunk.len, |item| item..item + 1);
+            .map_or(task.delivered..task.job.chunk.len, |item| item..item + 1);
         if self.lent.len() >= LENT {
             let parts = self
                 .tasks
@@ -603,7 +766,15 @@ impl<'a> Session<'a> {
         };
         task.asked = None;
         self.tasks.push_back(task);
-        self.send(cx, &Order::Job(facts, grants), Some(places))
+        let sent = self.send(cx, &Order::Job(facts, grants), Some(places))?;
+        if is_backup
+            && sent
+            && let Some(task) = self.tasks.pop_back()
+        {
+            self.late = Some(LateJobs::of(&task));
+            self.slot.shared.share_late(task);
+        }
+        Ok(sent)
     }
 
     /// Takes back the memory that is not kept: what is gone here, or has no granted rows. If the
@@ -708,21 +879,25 @@ impl<'a> Session<'a> {
                         return Some(End::Closed);
                     }
                     let unwanted = self
-                        .tasks
-                        .front()
-                        .is_some_and(|task| !self.slot.shared.is_wanted(task.number));
+                        .first()
+                        .is_some_and(|first| !self.slot.shared.is_wanted(first));
                     if self.ready && unwanted {
                         return Some(End::Dismissed);
                     }
-                    return Some(match self.slow_limit() {
-                        Some(_) => End::Slow(limit),
-                        None => End::Silent(limit),
-                    });
+                    if self.slow_limit().is_none() {
+                        return Some(End::Silent(limit));
+                    }
+                    let front = self.tasks.front_mut();
+                    if let Some(front) = front.filter(|_| self.late.is_none()) {
+                        front.slow += 1;
+                    }
+                    return Some(End::Slow(limit));
                 }
                 None => {
-                    if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
+                    if self.first().is_some() && !std::mem::replace(&mut self.warned, true) {
                         let (node, child) = (&*self.slot.plan().node, self.slot.place);
-                        let first = self.tasks.front().and_then(|task| {
+                        let front = self.tasks.front().filter(|_| self.late.is_none());
+                        let first = front.and_then(|task| {
                             self.slot
                                 .plan()
                                 .input
@@ -749,8 +924,7 @@ impl<'a> Session<'a> {
         if !self.ready {
             return Some(START);
         }
-        let front = self.tasks.front()?;
-        if !self.slot.shared.is_wanted(front.number) {
+        if !self.slot.shared.is_wanted(self.first()?) {
             return Some(GRACE);
         }
         self.slot.plan().processes.time_limit.or(self.slow_limit())
@@ -760,7 +934,8 @@ impl<'a> Session<'a> {
     /// user gave a limit.
     fn slow_limit(&self) -> Option<Duration> {
         let processes = &self.slot.plan().processes;
-        let front = self.tasks.front()?;
+        let front = self.tasks.front().filter(|_| self.late.is_none());
+        let slow = front.map_or(0, |front| front.slow);
         // Without another worker there is nobody to take the work.
         let has_others = self.slot.shared.workers() > 1;
         if !self.ready || !has_others || processes.time_limit.is_some() {
@@ -768,11 +943,7 @@ impl<'a> Session<'a> {
         }
         let silence = self.slot.shared.longest_silence().unwrap_or(FIRST_SILENCE);
         let silence = silence.saturating_mul(SLOW);
-        Some(
-            silence
-                .max(SLOW_AT_LEAST)
-                .saturating_mul(1 << front.slow.min(16)),
-        )
+        Some(silence.max(SLOW_AT_LEAST).saturating_mul(1 << slow.min(16)))
     }
 }
 

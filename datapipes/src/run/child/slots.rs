@@ -10,7 +10,15 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, Task};
 use super::plan::ChildrenPlan;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Histogram};
+
+/// A task that nothing came of for so many times as long as nearly all jobs take, and at least this
+/// time, may be done by a second worker.
+const LATE: u32 = 4;
+const LATE_AT_LEAST: Duration = Duration::from_millis(100);
+/// Share of the jobs whose times count, and the least number of them.
+const NEARLY_ALL: f64 = 0.95;
+const LEAST_JOBS: u64 = 16;
 
 /// A place of a supervisor for one child, as sessions see it; `child_slot.rs` runs it.
 pub(super) struct ChildSlot {
@@ -36,6 +44,13 @@ pub(super) struct SlotsShared {
     pending: RefCell<BTreeMap<u64, Job>>,
     /// Tasks of workers that were lost, to be done item by item before any later work.
     redo: RefCell<BTreeMap<u64, Task>>,
+    /// Tasks of items that ended workers of other machines alone, for processes of this machine, by
+    /// number.
+    here: RefCell<BTreeMap<u64, Task>>,
+    /// Tasks that are late, by number.
+    late: RefCell<BTreeMap<u64, LateTask>>,
+    /// Times of jobs, each from when it was the first of its child.
+    times: RefCell<Histogram>,
     /// Longest recent time between two answers of a child with work.
     silence: Cell<Option<Duration>>,
     /// Number of workers of other machines.
@@ -60,6 +75,14 @@ pub(super) struct SlotsShared {
     working: RefCell<Vec<bool>>,
 }
 
+/// A task that one worker is late with, and a second one may have, too. Whoever answers first gets
+/// it.
+struct LateTask {
+    task: Task,
+    /// Number of workers that have it.
+    workers: usize,
+}
+
 impl SlotsShared {
     pub(super) fn new(plan: Arc<ChildrenPlan>) -> Self {
         let wakers = RefCell::new(vec![None; plan.processes.count]);
@@ -69,6 +92,9 @@ impl SlotsShared {
             plan,
             pending: RefCell::default(),
             redo: RefCell::default(),
+            here: RefCell::default(),
+            late: RefCell::default(),
+            times: RefCell::default(),
             silence: Cell::new(None),
             workers: Cell::new(0),
             surplus: Cell::new(0),
@@ -92,15 +118,26 @@ impl SlotsShared {
             return job.fail(error, &self.plan.edge);
         }
         let number = self.next.replace(self.next.get() + 1);
-        self.pending.borrow_mut().insert(number, job);
+        self.change_pending(|pending| pending.insert(number, job));
         self.wake();
+    }
+
+    /// Changes the jobs that no child has, and publishes their number.
+    fn change_pending<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Job>) -> R) -> R {
+        let mut pending = self.pending.borrow_mut();
+        let changed = change(&mut pending);
+        let number = &self.plan.figures.pending;
+        number.store(pending.len() as u64, Ordering::Relaxed);
+        changed
     }
 
     pub(super) fn release(&self) {
         self.released.set(self.next.get());
         self.epoch.set(false);
-        self.pending.borrow_mut().clear();
+        self.change_pending(BTreeMap::clear);
         self.redo.borrow_mut().clear();
+        self.here.borrow_mut().clear();
+        self.late.borrow_mut().clear();
         self.deaths.set(0);
         self.broken.replace(None);
         self.wake();
@@ -235,6 +272,27 @@ impl SlotsShared {
         self.wake();
     }
 
+    /// Hands a task to the next process of this machine, whether workers of other machines are there
+    /// or not.
+    pub(super) fn give_here(&self, task: Task) {
+        if self.why_broken().is_some() {
+            self.fail(task.job);
+        } else if self.is_wanted(task.number) {
+            self.here.borrow_mut().insert(task.number, task);
+            self.wake();
+        }
+    }
+
+    pub(super) fn has_here(&self) -> bool {
+        !self.here.borrow().is_empty()
+    }
+
+    /// Returns the first task for a process of this machine.
+    pub(super) fn take_here(&self) -> Option<Task> {
+        let (_, task) = self.here.borrow_mut().pop_first()?;
+        Some(task)
+    }
+
     /// Returns true if anything waits for a child.
     pub(super) fn has_work(&self) -> bool {
         self.has_pending() || self.has_redo()
@@ -269,11 +327,73 @@ impl SlotsShared {
     /// in order, so an earlier job after a later one could wait for ever, for a consumer that waits
     /// for the earlier one.
     pub(super) fn take(&self, after: Option<u64>) -> Option<(u64, Job)> {
-        let mut pending = self.pending.borrow_mut();
-        let entry = pending
-            .first_entry()
-            .filter(|first| after.is_none_or(|after| after < *first.key()))?;
-        Some(entry.remove_entry())
+        self.change_pending(|pending| {
+            let entry = pending
+                .first_entry()
+                .filter(|first| after.is_none_or(|after| after < *first.key()))?;
+            Some(entry.remove_entry())
+        })
+    }
+
+    /// Learns the time of a job.
+    pub(super) fn took(&self, time: Duration) {
+        self.times.borrow_mut().add(time);
+    }
+
+    /// Returns the time after which a task is late; `None` before it is known.
+    pub(super) fn late_after(&self) -> Option<Duration> {
+        let times = self.times.borrow();
+        let nearly_all = (times.count() >= LEAST_JOBS).then(|| times.quantile(NEARLY_ALL))?;
+        Some(nearly_all.saturating_mul(LATE).max(LATE_AT_LEAST))
+    }
+
+    /// Offers a late task, which its worker goes on with, to a second worker.
+    pub(super) fn offer(&self, task: Task) {
+        let late = LateTask { task, workers: 1 };
+        self.late.borrow_mut().insert(late.task.number, late);
+        self.wake();
+    }
+
+    /// Returns the first late task that was not given to a second worker yet. It is to be
+    /// [shared](SlotsShared::share_late) once it was sent to that worker.
+    pub(super) fn take_late(&self) -> Option<Task> {
+        let mut all = self.late.borrow_mut();
+        let (&number, _) = all.iter().find(|(_, late)| !late.task.backed_up)?;
+        let mut task = all.remove(&number)?.task;
+        task.backed_up = true;
+        Some(task)
+    }
+
+    /// Keeps a late task that two workers have.
+    pub(super) fn share_late(&self, task: Task) {
+        let late = LateTask { task, workers: 2 };
+        self.late.borrow_mut().insert(late.task.number, late);
+    }
+
+    /// Returns a late task to the worker that was the first to answer, if it still is to be done.
+    pub(super) fn claim_late(&self, number: u64) -> Option<Task> {
+        let late = self.late.borrow_mut().remove(&number)?;
+        if late.workers > 1 {
+            // The other one is to give it up.
+            self.wake();
+        }
+        Some(late.task)
+    }
+
+    /// Returns a late task to a worker that ends, if no other has it.
+    pub(super) fn leave_late(&self, number: u64) -> Option<Task> {
+        let mut all = self.late.borrow_mut();
+        let late = all.get_mut(&number)?;
+        late.workers -= 1;
+        if late.workers > 0 {
+            return None;
+        }
+        all.remove(&number).map(|late| late.task)
+    }
+
+    /// Returns true if nobody has answered about a late task.
+    pub(super) fn is_late(&self, number: u64) -> bool {
+        self.late.borrow().contains_key(&number)
     }
 
     /// Returns true if something waits for a child that is asked for before the job with a number.
@@ -287,7 +407,7 @@ impl SlotsShared {
         if self.why_broken().is_some() {
             self.fail(job);
         } else if self.is_wanted(number) {
-            self.pending.borrow_mut().insert(number, job);
+            self.change_pending(|pending| pending.insert(number, job));
             self.wake();
         }
     }
@@ -352,10 +472,14 @@ impl SlotsShared {
             .map(str::to_owned)
             .unwrap_or(said);
         self.broken.borrow_mut().get_or_insert((kind, said));
-        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        let pending = self.change_pending(std::mem::take);
         let redo = std::mem::take(&mut *self.redo.borrow_mut());
-        let redo = redo.into_values().map(|task| task.job);
-        for job in pending.into_values().chain(redo) {
+        let late = std::mem::take(&mut *self.late.borrow_mut());
+        let late = late.into_values().map(|late| late.task);
+        let here = std::mem::take(&mut *self.here.borrow_mut());
+        let tasks = redo.into_values().chain(here.into_values()).chain(late);
+        let tasks = tasks.map(|task| task.job);
+        for job in pending.into_values().chain(tasks) {
             self.fail(job);
         }
         self.wake();
