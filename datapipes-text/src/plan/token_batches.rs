@@ -113,13 +113,13 @@ impl TokenBatches {
         self.store.document_count().div_ceil(self.window)
     }
 
-    /// Returns the batches of a window, in their order.
+    /// Returns the batches of a window, in their order; none is left out.
     fn batches(
         &self,
         window: u64,
         order: &Permutation,
         rng: &mut Rng,
-    ) -> Result<Vec<PlannedBatch>> {
+    ) -> Result<(Vec<PlannedBatch>, u64)> {
         // Windows of about the same size, so that the last one has whole steps, too.
         let begin = |window: u64| {
             (u128::from(window) * u128::from(order.len()) / u128::from(self.windows())) as u64
@@ -154,7 +154,8 @@ impl TokenBatches {
                 documents,
             });
         }
-        Ok(deal(planned, self.step, PlannedBatch::padded_tokens, rng))
+        let batches = deal(planned, self.step, PlannedBatch::padded_tokens, rng);
+        Ok((batches, 0))
     }
 
     /// Divides batches of several documents until there is a multiple of the batches of a step.

@@ -24,6 +24,7 @@ use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
+use crate::Layout;
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -373,22 +374,31 @@ impl TokenStore {
     /// `i * length` and those after it, of as many documents as there are. The tokens that are left
     /// over at the end are in no window.
     ///
+    /// `length` may be a [`Layout`], which has the length and what else decides about
+    /// [rows](Window::row).
+    ///
     /// A window is a position: it is read by [`Window::row`] or [`Window::ids`], in a step after
     /// `fetch`, which runs on the CPU workers. For ids alone
     /// [`window_batch`](TokenStore::window_batch) is faster.
     ///
     /// # Errors
-    /// `Config` for a length of 0. `Unsupported` if documents are not stored one after another,
+    /// `Config` for a length of 0, or a layout with gaps. `Unsupported` if documents are not stored one after another,
     /// from the beginning to the end, as far as the ends of the index tell.
-    pub fn windows(&self, length: usize) -> Result<Indexed<Window>> {
+    pub fn windows(&self, length: impl Into<Layout>) -> Result<Indexed<Window>> {
+        let layout: Layout = length.into();
+        let length = layout.length;
         if length == 0 || u32::try_from(length).is_err() {
             let message = format!("windows of {length} tokens: 1 to {} are possible", u32::MAX);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        if layout.has_gaps() {
+            let message = "windows have no gaps between documents, and as many as there are";
             return Err(Error::new(ErrorKind::Config, message));
         }
         self.0
             .bounds
             .check_in_a_row(self.len(), self.0.width.size())?;
-        Ok(Indexed::new(Windows(self.clone(), length)))
+        Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
     }
 
     /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
@@ -589,11 +599,15 @@ impl MapPipe for Documents {
 }
 
 /// Windows of a length by number.
-struct Windows(TokenStore, usize);
+struct Windows(TokenStore, Arc<Layout>);
 
 impl Windows {
     fn window(&self, number: u64) -> Window {
-        Window::new(self.0.clone(), number * self.1 as u64, self.1)
+        Window::new(
+            self.0.clone(),
+            number * self.1.length as u64,
+            self.1.clone(),
+        )
     }
 }
 
@@ -602,7 +616,7 @@ impl MapPipe for Windows {
     type Out = Window;
 
     fn len(&self) -> u64 {
-        self.0.len() / self.1 as u64
+        self.0.len() / self.1.length as u64
     }
     async fn get(&self, number: u64) -> Result<Window> {
         Ok(self.window(number))

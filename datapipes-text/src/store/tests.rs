@@ -554,6 +554,47 @@ fn stores(documents: &[Vec<u32>], dir: &Path) -> Vec<TokenStore> {
     ]
 }
 
+#[test]
+fn rows_of_windows_and_samples_have_the_layout_they_are_told() {
+    let tokens: Vec<u8> = (1..10u16).flat_map(u16::to_le_bytes).collect();
+    let ends: Vec<u8> = [3u64, 9].into_iter().flat_map(u64::to_le_bytes).collect();
+    let ends = Some(("ends".to_owned(), ends.into()));
+    let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, ends).unwrap();
+    let layout = Layout::new(4).replace_first(50).ignore(-1);
+    let windows = store.windows(layout.clone()).unwrap().fetch();
+    let row = windows.collect().unwrap()[0].row().unwrap();
+    assert_eq!(row.ids, [50, 2, 3, 50]);
+    assert_eq!(row.labels, [2, 3, -1, 5]);
+    let order = crate::GptOrder::new(layout.clone().labels(crate::Labels::Same));
+    let sample = store
+        .gpt(&order)
+        .unwrap()
+        .fetch()
+        .collect()
+        .unwrap()
+        .remove(0);
+    let (ids, row) = (sample.ids().unwrap(), sample.row().unwrap());
+    assert_eq!((row.ids[0], &row.ids[1..]), (50, &ids[1..4]));
+    assert!(
+        row.labels
+            .iter()
+            .zip(&ids)
+            .all(|(&label, &id)| label == i64::from(id))
+    );
+    for gaps in [layout.clone().align(2), layout.max_documents(1)] {
+        for error in [
+            store.windows(gaps.clone()).map(drop).unwrap_err(),
+            store
+                .gpt(&crate::GptOrder::new(gaps.clone()))
+                .map(drop)
+                .unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains("no gaps"), "{error}");
+        }
+    }
+}
+
 proptest! {
     // Each waits for the disk several times.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20) })]
