@@ -14,7 +14,7 @@ use datapipes::index::Permutation;
 use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source};
 
 use crate::pack::Row;
-use crate::{Layout, Overflow, Packed, TokenStore};
+use crate::{Layout, Overflow, Packed, TokenStore, Tokens};
 
 /// Packs the documents of a [`TokenStore`] into rows before any of them is read: a plan is made of
 /// their lengths, which are in the index.
@@ -411,7 +411,8 @@ impl PlannedRow {
         self.pieces.iter().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// Reads the documents of the row, with all fields as [`Pack`](crate::Pack) makes them.
+    /// Reads the documents of the row, with all fields as [`Pack`](crate::Pack) makes them; labels are
+    /// −100 where the store's [mask](TokenStore::loss) says that a token is not trained.
     ///
     /// # Errors
     /// `Limit` for a document that is longer than a row, with [`Overflow::Error`]; errors of
@@ -422,7 +423,8 @@ impl PlannedRow {
         for piece in &self.pieces {
             let len = piece.len as usize;
             // One more, as the label of the last.
-            let ids = self.store.part(piece.document, piece.start, len + 1)?;
+            let part = self.store.part(piece.document, piece.start, len + 1)?;
+            let Tokens { ids, labels, .. } = part;
             if ids.len() < len {
                 let message = format!("document {} is shorter than planned", piece.document);
                 return Err(Error::new(ErrorKind::Changed, message));
@@ -435,7 +437,7 @@ impl PlannedRow {
                 );
                 return Err(Error::new(ErrorKind::Limit, message));
             }
-            row.push(layout, &ids, None, 0..len);
+            row.push(layout, &ids, labels.as_deref(), 0..len);
         }
         Ok(row.finish(layout))
     }

@@ -13,7 +13,7 @@ use datapipes::{Error, ErrorKind, Indexed, MapPipe, Result};
 use super::TokenStore;
 use super::numpy::RandomState;
 use crate::pack::Row;
-use crate::{Layout, Packed};
+use crate::{Layout, Packed, Tokens};
 
 /// The order in which Megatron-LM's `GPTDataset` has the samples of a token store, for
 /// [`TokenStore::gpt`].
@@ -224,18 +224,18 @@ impl Order {
     }
 
     /// Reads the tokens of a sample, and the one after it.
-    fn ids(&self, start: (u32, u32)) -> Result<Vec<u32>> {
+    fn tokens(&self, start: (u32, u32)) -> Result<Tokens> {
         let (place, mut skipped) = (start.0 as usize, u64::from(start.1));
         let want = self.layout.length + 1;
-        let mut ids = Vec::with_capacity(want);
+        let mut read = Tokens::from(Vec::with_capacity(want));
         for &number in &self.sequences[place..] {
             let tokens = self.store.sequence(number.into())?;
             let begin = tokens.start + skipped;
-            let end = tokens.end.min(begin + (want - ids.len()) as u64);
-            self.store.read(begin..end, &mut ids)?;
+            let end = tokens.end.min(begin + (want - read.ids.len()) as u64);
+            self.store.read_labelled(begin..end, &mut read)?;
             skipped = 0;
-            if ids.len() == want {
-                return Ok(ids);
+            if read.ids.len() == want {
+                return Ok(read);
             }
         }
         // Samples were within the sequences when the order was made.
@@ -259,7 +259,7 @@ impl GptSample {
     /// `Corrupt` for an id that is not in the [vocabulary](TokenStore::vocab), if that was set, with
     /// file and byte.
     pub fn ids(&self) -> Result<Vec<u32>> {
-        self.order.ids(self.start)
+        Ok(self.order.tokens(self.start)?.ids)
     }
 
     /// Returns the sample as a row with all fields. It is one segment, with the next token as the
@@ -271,7 +271,8 @@ impl GptSample {
     pub fn row(&self) -> Result<Packed> {
         let layout = &self.order.layout;
         let mut row = Row::new(layout);
-        row.push(layout, &self.ids()?, None, 0..layout.length);
+        let Tokens { ids, labels, .. } = self.order.tokens(self.start)?;
+        row.push(layout, &ids, labels.as_deref(), 0..layout.length);
         Ok(row.finish(layout))
     }
 }

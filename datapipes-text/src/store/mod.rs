@@ -24,7 +24,7 @@ use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
-use crate::Layout;
+use crate::{Layout, Tokens};
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +120,8 @@ struct Inner {
     tokens: Bytes,
     width: TokenWidth,
     bounds: Bounds,
+    /// A byte for each token, 1 if it is trained and 0 if not, and the name of the file.
+    loss: Option<(String, Bytes)>,
     vocab: Option<u32>,
 }
 
@@ -150,7 +152,8 @@ impl TokenStore {
     }
 
     /// Opens `PATH`, a `.ds` of datatrove and nanotron, and its index `PATH.index`. The width is
-    /// that in `PATH.metadata` if there is one, else [`TokenWidth::U16`], as in datatrove.
+    /// that in `PATH.metadata` if there is one, else [`TokenWidth::U16`], as in datatrove. If there is a
+    /// `PATH.loss`, it says which tokens are trained; see [`loss`](TokenStore::loss).
     ///
     /// # Errors
     /// Errors of opening and mapping the files; `Corrupt` if metadata, index and tokens contradict
@@ -169,7 +172,11 @@ impl TokenStore {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (TokenWidth::U16, None),
             Err(error) => return Err(map::failed(&metadata, error)),
         };
-        let store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
+        let mut store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
+        let loss = with(path, ".loss");
+        if loss.exists() {
+            store = store.loss(name(&loss), map::map(&loss)?)?;
+        }
         match count {
             Some(count) if count != store.len() => {
                 let message = format!(
@@ -235,6 +242,7 @@ impl TokenStore {
             tokens,
             width,
             bounds,
+            loss: None,
             vocab: None,
         }));
         let end = store.0.bounds.end(size)?;
@@ -258,6 +266,7 @@ impl TokenStore {
             tokens,
             width,
             bounds,
+            loss,
             ..
         } = &*self.0;
         TokenStore(Arc::new(Inner {
@@ -265,8 +274,45 @@ impl TokenStore {
             tokens: tokens.clone(),
             width: *width,
             bounds: bounds.clone(),
+            loss: loss.clone(),
             vocab: Some(size),
         }))
+    }
+
+    /// Uses a mask of the tokens that are trained, of a byte for each: 1, or 0 for one whose label is
+    /// −100, such as a prompt's. datatrove writes it with `save_loss_metadata`. The rows of windows,
+    /// plans and samples, and [`labelled_documents`](TokenStore::labelled_documents), have labels
+    /// accordingly.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is another number of bytes than of tokens, with the name.
+    pub fn loss(self, mask_name: impl Into<String>, mask: Bytes) -> Result<TokenStore> {
+        let mask_name = mask_name.into();
+        if mask.len() as u64 != self.len() {
+            let message = format!(
+                "{mask_name}: {} bytes, and {} has {} tokens",
+                mask.len(),
+                self.0.name,
+                self.len()
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let Inner {
+            name,
+            tokens,
+            width,
+            bounds,
+            vocab,
+            ..
+        } = &*self.0;
+        Ok(TokenStore(Arc::new(Inner {
+            name: name.clone(),
+            tokens: tokens.clone(),
+            width: *width,
+            bounds: bounds.clone(),
+            loss: Some((mask_name, mask)),
+            vocab: *vocab,
+        })))
     }
 
     /// Returns the number of tokens.
@@ -288,10 +334,15 @@ impl TokenStore {
     /// described in the same way.
     pub(crate) fn contents(&self) -> String {
         format!(
-            "{} tokens in {} documents, {:?}",
+            "{} tokens in {} documents, {:?}{}",
             self.len(),
             self.document_count(),
-            self.width()
+            self.width(),
+            if self.0.loss.is_some() {
+                ", with a mask"
+            } else {
+                ""
+            }
         )
     }
 
@@ -306,16 +357,25 @@ impl TokenStore {
     /// `Corrupt` or `Truncated` if the index contradicts itself or the tokens, with file and byte;
     /// `NotFound` for a number that no document has.
     pub fn document(&self, number: u64) -> Result<Vec<u32>> {
+        Ok(self.labelled_document(number)?.ids)
+    }
+
+    /// Returns the tokens of a document, with labels if the store has a [mask](TokenStore::loss).
+    ///
+    /// # Errors
+    /// As [`document`](TokenStore::document); `Corrupt` for a byte of the mask that is neither 0 nor
+    /// 1.
+    pub fn labelled_document(&self, number: u64) -> Result<Tokens> {
         let ranges = self.ranges(number)?;
         let len = ranges
             .iter()
             .map(|range| range.end - range.start)
             .sum::<u64>();
-        let mut ids = Vec::with_capacity(len.min(self.len()) as usize);
+        let mut tokens = Tokens::from(Vec::with_capacity(len.min(self.len()) as usize));
         for range in ranges {
-            self.read(range, &mut ids)?;
+            self.read_labelled(range, &mut tokens)?;
         }
-        Ok(ids)
+        Ok(tokens)
     }
 
     /// Returns the number of tokens of a document, from the index alone.
@@ -345,20 +405,28 @@ impl TokenStore {
     }
 
     /// Returns at most `len` tokens of a document, beginning with token `start`.
-    pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Vec<u32>> {
-        let (mut skipped, mut ids) = (start, Vec::with_capacity(len));
+    pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Tokens> {
+        let (mut skipped, mut tokens) = (start, Tokens::from(Vec::with_capacity(len)));
         for range in self.ranges(number)? {
             let begin = range.start.saturating_add(skipped).min(range.end);
             skipped -= begin - range.start;
             let end = begin
-                .saturating_add((len - ids.len()) as u64)
+                .saturating_add((len - tokens.ids.len()) as u64)
                 .min(range.end);
-            self.read(begin..end, &mut ids)?;
+            self.read_labelled(begin..end, &mut tokens)?;
         }
-        Ok(ids)
+        Ok(tokens)
+    }
+
+    /// Returns all documents with labels as data by index, for a store with a
+    /// [mask](TokenStore::loss). Everything else is as in [`documents`](TokenStore::documents).
+    pub fn labelled_documents(&self) -> Indexed<Tokens> {
+        Indexed::new(LabelledDocuments(self.clone()))
     }
 
     /// Returns all documents as data by index: `store.documents().shuffle().shard().fetch()`.
+    /// Their ids alone: with a [mask](TokenStore::loss) see
+    /// [`labelled_documents`](TokenStore::labelled_documents).
     ///
     /// They are read where they are fetched, on the async runtime: a page that is not in memory holds
     /// up the other reads there. [`windows`](TokenStore::windows) and a [`PackPlan`](crate::PackPlan)
@@ -467,12 +535,32 @@ impl TokenStore {
     /// # Errors
     /// The first contradiction, with file and byte.
     pub fn check(&self) -> Result<()> {
-        let mut ids = Vec::new();
         for number in 0..self.document_count() {
             for range in self.ranges(number)? {
-                ids.clear();
-                self.read(range, &mut ids)?;
+                self.read_labelled(range, &mut Tokens::default())?;
             }
+        }
+        Ok(())
+    }
+
+    /// Appends tokens, and their labels if there is a mask.
+    fn read_labelled(&self, range: Range<u64>, tokens: &mut Tokens) -> Result<()> {
+        let begin = tokens.ids.len();
+        self.read(range.clone(), &mut tokens.ids)?;
+        let Some((name, mask)) = &self.0.loss else {
+            return Ok(());
+        };
+        let labels = tokens.labels.get_or_insert_default();
+        for (byte, &id) in (range.start..range.end).zip(&tokens.ids[begin..]) {
+            labels.push(match mask[byte as usize] {
+                0 => -100,
+                1 => i64::from(id),
+                other => {
+                    let message =
+                        format!("{name}: byte {byte}: {other}, where 0 and 1 are possible");
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+            });
         }
         Ok(())
     }
@@ -595,6 +683,33 @@ impl MapPipe for Documents {
     }
     fn weigh(&self, ids: &Vec<u32>) -> Option<usize> {
         Some(ids.weigh())
+    }
+}
+
+/// Documents with labels by number.
+struct LabelledDocuments(TokenStore);
+
+#[async_trait]
+impl MapPipe for LabelledDocuments {
+    type Out = Tokens;
+
+    fn len(&self) -> u64 {
+        self.0.document_count()
+    }
+    async fn get(&self, number: u64) -> Result<Tokens> {
+        self.0.labelled_document(number)
+    }
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Tokens>> {
+        let numbers = numbers.iter();
+        numbers
+            .map(|&number| self.0.labelled_document(number))
+            .collect()
+    }
+    fn name(&self) -> String {
+        "labelled_documents".to_owned()
+    }
+    fn weigh(&self, tokens: &Tokens) -> Option<usize> {
+        Some(tokens.weigh())
     }
 }
 

@@ -7,7 +7,7 @@ use datapipes::{Error, ErrorKind, Result, Tensor};
 
 use super::TokenStore;
 use crate::pack::Row;
-use crate::{Layout, Packed};
+use crate::{Layout, Packed, Tokens};
 
 /// Some tokens in a row of a [`TokenStore`]: a position, until it is read.
 #[derive(Clone)]
@@ -55,7 +55,8 @@ impl Window {
 
     /// Returns the window as a row with all fields, as [`Pack`](crate::Pack) makes them: labels are
     /// the next tokens, also that after the window, and −100 at the end of each document, unless the
-    /// [`Layout`](crate::Layout) of the windows says otherwise.
+    /// [`Layout`](crate::Layout) of the windows, or the [mask](TokenStore::loss) of the store, says
+    /// otherwise.
     ///
     /// # Errors
     /// `Corrupt` if the index contradicts itself, or for an id that is not in the
@@ -65,9 +66,9 @@ impl Window {
         let length = layout.length as u64;
         let (bounds, size) = (&store.0.bounds, store.0.width.size());
         let end = self.start + length;
-        let mut ids = Vec::with_capacity(layout.length + 1);
+        let mut tokens = Tokens::from(Vec::with_capacity(layout.length + 1));
         // One more, as the label of the last.
-        store.read(self.start..(end + 1).min(store.len()), &mut ids)?;
+        store.read_labelled(self.start..(end + 1).min(store.len()), &mut tokens)?;
         let mut row = Row::new(layout);
         let (mut at, mut number) = (self.start, bounds.find(self.start, size)?);
         while at < end {
@@ -88,7 +89,9 @@ impl Window {
             let piece = (place.end.min(end) - at) as usize;
             let known = piece + usize::from(place.end > end);
             if piece > 0 {
-                row.push(layout, &ids[begin..begin + known], None, 0..piece);
+                let known = begin..begin + known;
+                let labels = tokens.labels.as_ref().map(|labels| &labels[known.clone()]);
+                row.push(layout, &tokens.ids[known], labels, 0..piece);
             }
             at += piece as u64;
             number += 1;
