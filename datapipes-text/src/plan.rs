@@ -130,6 +130,9 @@ impl PackPlan {
     /// Makes the plan of one order of the documents, and returns its figures if `world` ranks deal
     /// the rows of each step among them. Other orders differ little.
     ///
+    /// A plan of a loader (`explain`) does not have them: they need all lengths of the index, and the
+    /// settings that it prints are those that a checkpoint compares.
+    ///
     /// # Errors
     /// Errors of the store's index; `Config` if the settings are wrong, or `world` does not divide
     /// the rows of a step.

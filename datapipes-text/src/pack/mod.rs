@@ -65,7 +65,8 @@ impl Pack {
     }
 
     /// Puts each document into the first of at most `bins` open rows that has room. If none has,
-    /// the fullest is given out and another one begun.
+    /// the fullest is given out and another one begun. (Grain's `FirstFitPackIterDataset` gives out
+    /// all of its rows then. Here the others stay open, and have less padding.)
     pub fn first_fit(length: usize, bins: usize) -> Self {
         Pack::new(length, Fit::First(bins))
     }

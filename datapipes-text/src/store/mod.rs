@@ -24,7 +24,7 @@ use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
-use crate::{Layout, Tokens};
+use crate::{Layout, Tokenizer, Tokens};
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +114,7 @@ impl TokenWidth {
 #[derive(Clone)]
 pub struct TokenStore(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     /// Path of the tokens, for errors.
     name: String,
@@ -123,6 +124,8 @@ struct Inner {
     /// A byte for each token, 1 if it is trained and 0 if not, and the name of the file.
     loss: Option<(String, Bytes)>,
     vocab: Option<u32>,
+    /// Name of the tokenizer, if the store has one.
+    tokenizer: Option<String>,
 }
 
 impl TokenStore {
@@ -161,7 +164,7 @@ impl TokenStore {
     pub fn datatrove(path: impl AsRef<Path>) -> Result<TokenStore> {
         let path = path.as_ref();
         let metadata = with(path, ".metadata");
-        let (width, count) = match std::fs::read_to_string(&metadata) {
+        let (tokenizer, width, count) = match std::fs::read_to_string(&metadata) {
             Ok(text) => datatrove_metadata(&text).ok_or_else(|| {
                 let message = format!(
                     "{}: no `tokenizer|size` in the first line, or no count in the next",
@@ -169,10 +172,13 @@ impl TokenStore {
                 );
                 Error::new(ErrorKind::Corrupt, message)
             })?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (TokenWidth::U16, None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                (None, TokenWidth::U16, None)
+            }
             Err(error) => return Err(map::failed(&metadata, error)),
         };
         let mut store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
+        store = store.with(|inner| inner.tokenizer = tokenizer);
         let loss = with(path, ".loss");
         if loss.exists() {
             store = store.loss(name(&loss), map::map(&loss)?)?;
@@ -244,6 +250,7 @@ impl TokenStore {
             bounds,
             loss: None,
             vocab: None,
+            tokenizer: None,
         }));
         let end = store.0.bounds.end(size)?;
         if end > store.len() {
@@ -261,22 +268,49 @@ impl TokenStore {
     /// Sets the size of the vocabulary: an id that is not below it is an error of kind `Corrupt`
     /// wherever it is read, so that the tokens of another tokenizer are found.
     pub fn vocab(self, size: u32) -> TokenStore {
-        let Inner {
-            name,
-            tokens,
-            width,
-            bounds,
-            loss,
-            ..
-        } = &*self.0;
-        TokenStore(Arc::new(Inner {
-            name: name.clone(),
-            tokens: tokens.clone(),
-            width: *width,
-            bounds: bounds.clone(),
-            loss: loss.clone(),
-            vocab: Some(size),
-        }))
+        self.with(|inner| inner.vocab = Some(size))
+    }
+
+    /// Returns the store with a change of what it says of itself.
+    fn with(&self, change: impl FnOnce(&mut Inner)) -> TokenStore {
+        let mut inner = Inner::clone(&self.0);
+        change(&mut inner);
+        TokenStore(Arc::new(inner))
+    }
+
+    /// Sets the [vocabulary](TokenStore::vocab) to that of a tokenizer, once its
+    /// [name](Tokenizer::name) is that of the store's. Names are compared if both have one: those of
+    /// a store are in datatrove's metadata.
+    ///
+    /// # Errors
+    /// `Config` for a store that was made with another tokenizer, with both names.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[cfg(feature = "tokenizers")] {
+    /// use datapipes_text::{HfTokenizer, TokenStore, TokenWidth, TokenWriter};
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("corpus.ds");
+    /// # let json = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/words.json"));
+    /// TokenWriter::datatrove(&path, TokenWidth::U16, "my/words")?.finish()?;
+    /// let store = TokenStore::datatrove(&path)?;
+    /// let tokenizer = HfTokenizer::from_bytes(json)?;
+    /// assert!(store.clone().for_tokenizer(&tokenizer.named("other/words")).is_err());
+    /// # }
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn for_tokenizer(self, tokenizer: &impl Tokenizer) -> Result<TokenStore> {
+        match (&self.0.tokenizer, tokenizer.name()) {
+            (Some(own), Some(other)) if own != other => {
+                let message = format!(
+                    "{}: made with the tokenizer {own:?}, and not with {other:?}",
+                    self.0.name
+                );
+                Err(Error::new(ErrorKind::Config, message))
+            }
+            _ => Ok(self.vocab(u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX))),
+        }
     }
 
     /// Uses a mask of the tokens that are trained, of a byte for each: 1, or 0 for one whose label is
@@ -297,22 +331,7 @@ impl TokenStore {
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let Inner {
-            name,
-            tokens,
-            width,
-            bounds,
-            vocab,
-            ..
-        } = &*self.0;
-        Ok(TokenStore(Arc::new(Inner {
-            name: name.clone(),
-            tokens: tokens.clone(),
-            width: *width,
-            bounds: bounds.clone(),
-            loss: Some((mask_name, mask)),
-            vocab: *vocab,
-        })))
+        Ok(self.with(|inner| inner.loss = Some((mask_name, mask))))
     }
 
     /// Returns the number of tokens.
@@ -761,11 +780,12 @@ impl fmt::Debug for TokenStore {
     }
 }
 
-/// Returns width and number of tokens according to the metadata of a `.ds`: `NAME|SIZE`, the
-/// number, and the number for people.
-fn datatrove_metadata(text: &str) -> Option<(TokenWidth, Option<u64>)> {
+/// Returns name of the tokenizer, width and number of tokens according to the metadata of a `.ds`:
+/// `NAME|SIZE`, the number, and the number for people.
+fn datatrove_metadata(text: &str) -> Option<(Option<String>, TokenWidth, Option<u64>)> {
     let mut lines = text.lines();
-    let width = match lines.next()?.rsplit_once('|')?.1.trim() {
+    let (name, size) = lines.next()?.rsplit_once('|')?;
+    let width = match size.trim() {
         "2" => TokenWidth::U16,
         "4" => TokenWidth::U32,
         _ => return None,
@@ -774,7 +794,9 @@ fn datatrove_metadata(text: &str) -> Option<(TokenWidth, Option<u64>)> {
         Some(count) => Some(count.trim().parse().ok()?),
         None => None,
     };
-    Some((width, count))
+    // What datatrove writes without a name.
+    let is_name = !name.is_empty() && name != "Unknown Tokenizer";
+    Some((is_name.then(|| name.to_owned()), width, count))
 }
 
 /// Returns the path with something after it.

@@ -737,6 +737,62 @@ fn tokens_that_are_not_trained_have_no_label_in_any_row() {
     }
 }
 
+/// A tokenizer of 10 tokens with a name.
+struct Named(Option<&'static str>);
+
+impl Tokenizer for Named {
+    fn encode(&self, _: &str, _: bool) -> Result<Tokens> {
+        Ok(Tokens::default())
+    }
+    fn decode(&self, _: &[u32]) -> Result<String> {
+        Ok(String::new())
+    }
+    fn vocab_size(&self) -> usize {
+        10
+    }
+    fn token_to_id(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn name(&self) -> Option<&str> {
+        self.0
+    }
+}
+
+#[test]
+fn a_store_of_another_tokenizer_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ds");
+    let store = |name: &str, id| {
+        let mut writer = TokenWriter::datatrove(&path, TokenWidth::U16, name).unwrap();
+        writer.push(&[id]).unwrap();
+        writer.finish().unwrap();
+        TokenStore::datatrove(&path).unwrap()
+    };
+    let error = store("a", 9).for_tokenizer(&Named(Some("b"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let said = "made with the tokenizer \"a\", and not with \"b\"";
+    assert!(error.to_string().ends_with(said), "{error}");
+    for (recorded, name) in [
+        ("a", Some("a")),
+        ("a", None),
+        ("Unknown Tokenizer", Some("b")),
+        ("", Some("b")),
+    ] {
+        let fits = store(recorded, 9).for_tokenizer(&Named(name)).unwrap();
+        assert_eq!(fits.document(0).unwrap(), [9]);
+        let larger = store(recorded, 10)
+            .for_tokenizer(&std::sync::Arc::new(Named(name)))
+            .unwrap();
+        assert!(
+            larger
+                .document(0)
+                .unwrap_err()
+                .to_string()
+                .contains("id 10, where ids are 0 to 9")
+        );
+    }
+}
+
 #[test]
 fn a_mask_that_does_not_fit_is_named() {
     let store =

@@ -23,6 +23,7 @@ pub struct HfTokenizer {
     tokenizer: tokenizers::Tokenizer,
     adds_special: bool,
     vocab: usize,
+    name: Option<String>,
 }
 
 impl HfTokenizer {
@@ -67,6 +68,7 @@ impl HfTokenizer {
             tokenizer,
             adds_special: false,
             vocab,
+            name: None,
         }
     }
 
@@ -76,6 +78,14 @@ impl HfTokenizer {
     pub fn add_special_tokens(self) -> Self {
         HfTokenizer {
             adds_special: true,
+            ..self
+        }
+    }
+
+    /// Sets the name by which token stores know the tokenizer, such as that of its repository.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        HfTokenizer {
+            name: Some(name.into()),
             ..self
         }
     }
@@ -123,6 +133,9 @@ impl Tokenizer for HfTokenizer {
     }
     fn token_to_id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
+    }
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 }
 

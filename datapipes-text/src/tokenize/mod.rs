@@ -72,6 +72,13 @@ pub trait Tokenizer: Send + Sync + 'static {
 
     /// Returns the id of a token, such as `<|endoftext|>`; `None` if there is no such token.
     fn token_to_id(&self, token: &str) -> Option<u32>;
+
+    /// Returns the name by which token stores know the tokenizer, as datatrove's metadata has it:
+    /// `"gpt2"`. `None`, the default, if it has none; see
+    /// [`TokenStore::for_tokenizer`](crate::TokenStore::for_tokenizer).
+    fn name(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
@@ -86,6 +93,9 @@ impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
     }
     fn token_to_id(&self, token: &str) -> Option<u32> {
         (**self).token_to_id(token)
+    }
+    fn name(&self) -> Option<&str> {
+        (**self).name()
     }
 }
 
