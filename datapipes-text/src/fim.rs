@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh};
 
+use crate::tokenize::fingerprint;
 use crate::{Tokenizer, Tokens};
 
 /// Moves the middle of documents to their end, so that a model learns to fill it in: Megatron-LM's
@@ -15,7 +16,12 @@ use crate::{Tokenizer, Tokens};
 /// <suffix> s <middle> m` (PSM), or, with probability [`spm_rate`](Fim::spm_rate), `<prefix>
 /// <suffix> s <middle> p m` (SPM). The suffix is shortened or padded, so that the document keeps
 /// its number of tokens. If the suffix is too short for that, the document stays as it was. Each
-/// part between two [end tokens](Fim::end) is a document of its own.
+/// part between two [end tokens](Fim::end) is a document of its own. Files of a repository that are
+/// one document are changed one by one with [`split`](Fim::split).
+///
+/// Megatron-LM has this as a step after packing: it lets documents grow by the three tokens and by
+/// what tokenizing again adds, and cuts or pads the whole sample at its end. Here it is done
+/// document by document, so that no row loses the end of another document, and any pack follows.
 ///
 /// A pipe for `Graph<Tokens>`, after [`tokenize`](crate::TokenizeGraphExt::tokenize) and before
 /// packing. Runs on the CPU workers; order is kept. Which documents are changed and how depends on
@@ -46,9 +52,28 @@ pub struct Fim {
     /// Ids of prefix, middle, suffix and padding.
     special: [u32; 4],
     end: Option<u32>,
+    /// Token between fragments, and the probability that one of them is changed.
+    split: Option<(u32, f64)>,
+    no_prefix: Option<String>,
     rate: f64,
     spm_rate: f64,
     problem: Option<String>,
+}
+
+/// Random draws.
+trait Draw {
+    fn chance(&mut self, probability: f64) -> bool;
+    /// Returns a number below `end`.
+    fn below(&mut self, end: u64) -> u64;
+}
+
+impl Draw for Rng {
+    fn chance(&mut self, probability: f64) -> bool {
+        self.chance(probability)
+    }
+    fn below(&mut self, end: u64) -> u64 {
+        self.below(end)
+    }
 }
 
 impl Fim {
@@ -63,6 +88,8 @@ impl Fim {
             special: ids.map(Option::unwrap_or_default),
             tokenizer: Arc::new(tokenizer),
             end: None,
+            split: None,
+            no_prefix: None,
             rate: 0.5,
             spm_rate: 0.5,
         }
@@ -82,31 +109,56 @@ impl Fim {
     /// Sets the token that ends documents: it stays where it is, and what is between two of them is
     /// changed by itself.
     pub fn end(mut self, token: &str) -> Self {
-        self.end = self.tokenizer.token_to_id(token);
-        if self.end.is_none() {
-            self.problem = Some(format!("the tokenizer has no token {token:?}"));
-        }
+        self.end = self.id(token);
         self
     }
 
+    /// Sets a token that divides a document into fragments, such as that between the files of a
+    /// repository: Megatron's `fim_split_sample` and `fim_fragment_rate`. A document with this token
+    /// is chosen with probability [`rate`](Fim::rate), and each fragment of it is then changed with
+    /// probability `fragment_rate`. The token stays where it is.
+    pub fn split(mut self, token: &str, fragment_rate: f64) -> Self {
+        self.split = self.id(token).map(|token| (token, fragment_rate));
+        self
+    }
+
+    /// Leaves documents, or fragments, whose text begins with this one as they are: Megatron's
+    /// `fim_no_prefix`.
+    pub fn no_prefix(self, text: impl Into<String>) -> Self {
+        Fim {
+            no_prefix: Some(text.into()),
+            ..self
+        }
+    }
+
+    fn id(&mut self, token: &str) -> Option<u32> {
+        let id = self.tokenizer.token_to_id(token);
+        if id.is_none() {
+            self.problem = Some(format!("the tokenizer has no token {token:?}"));
+        }
+        id
+    }
+
     /// Returns the document, or what becomes of it.
-    fn changed(&self, tokens: Tokens, rng: &mut Rng) -> Result<Tokens> {
+    fn changed(&self, tokens: Tokens, rng: &mut impl Draw) -> Result<Tokens> {
         if tokens.labels.is_some() {
             let message = "a document with labels, which are of the tokens in their order";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let mut ids = Vec::with_capacity(tokens.ids.len());
-        for part in tokens.ids.split_inclusive(|&id| Some(id) == self.end) {
-            let (content, end) = match part.split_last() {
-                Some((&last, content)) if Some(last) == self.end => {
-                    (content, &part[content.len()..])
+        for (document, end) in parts(&tokens.ids, self.end) {
+            match self.split {
+                Some((token, rate)) if document.contains(&token) => {
+                    if !rng.chance(self.rate) {
+                        ids.extend_from_slice(document);
+                    } else {
+                        for (fragment, end) in parts(document, Some(token)) {
+                            self.permute(fragment, rate, rng, &mut ids)?;
+                            ids.extend_from_slice(end);
+                        }
+                    }
                 }
-                _ => (part, &[][..]),
-            };
-            if !content.is_empty() && rng.chance(self.rate) {
-                self.permute(content, rng, &mut ids)?;
-            } else {
-                ids.extend_from_slice(content);
+                _ => self.permute(document, self.rate, rng, &mut ids)?,
             }
             ids.extend_from_slice(end);
         }
@@ -114,8 +166,23 @@ impl Fim {
     }
 
     /// Appends as many tokens as there are in a document.
-    fn permute(&self, document: &[u32], rng: &mut Rng, to: &mut Vec<u32>) -> Result<()> {
+    fn permute(
+        &self,
+        document: &[u32],
+        rate: f64,
+        rng: &mut impl Draw,
+        to: &mut Vec<u32>,
+    ) -> Result<()> {
+        if document.is_empty() || !rng.chance(rate) {
+            to.extend_from_slice(document);
+            return Ok(());
+        }
         let text = self.tokenizer.decode(document)?;
+        let is_excluded = |prefix: &String| text.starts_with(&**prefix);
+        if self.no_prefix.as_ref().is_some_and(is_excluded) {
+            to.extend_from_slice(document);
+            return Ok(());
+        }
         let characters = text.chars().count() as u64;
         let mut cuts = [rng.below(characters + 1), rng.below(characters + 1)];
         cuts.sort_unstable();
@@ -143,6 +210,15 @@ impl Fim {
     }
 }
 
+/// Divides ids after each end token: what is before it, and the token.
+fn parts(ids: &[u32], end: Option<u32>) -> impl Iterator<Item = (&[u32], &[u32])> {
+    let parts = ids.split_inclusive(move |&id| Some(id) == end);
+    parts.map(move |part| match part.last() {
+        Some(&last) if Some(last) == end => part.split_at(part.len() - 1),
+        _ => (part, &[][..]),
+    })
+}
+
 impl Pipe<Tokens> for Fim {
     type Out = Tokens;
 
@@ -155,13 +231,27 @@ impl Pipe<Tokens> for Fim {
     }
     fn hints(&self) -> Hints {
         let is_wrong = |rate: f64| !(0.0..=1.0).contains(&rate);
-        let wrong = is_wrong(self.rate) || is_wrong(self.spm_rate);
+        let fragment_rate = self.split.map_or(0.0, |(_, rate)| rate);
+        let wrong = [self.rate, self.spm_rate, fragment_rate]
+            .into_iter()
+            .any(is_wrong);
+        let mut settings = format!(
+            "rate {}, spm_rate {}, end {:?}, special {:?} of {}",
+            self.rate,
+            self.spm_rate,
+            self.end,
+            self.special,
+            fingerprint(&*self.tokenizer)
+        );
+        if let Some((token, rate)) = self.split {
+            settings += &format!(", split {token} with rate {rate}");
+        }
+        if let Some(prefix) = &self.no_prefix {
+            settings += &format!(", no prefix {prefix:?}");
+        }
         Hints::shardable()
             .arity(Arity::One)
-            .settings(format_args!(
-                "rate {}, spm_rate {}, end {:?}",
-                self.rate, self.spm_rate, self.end
-            ))
+            .settings(settings)
             .problem(self.problem.as_deref())
             .problem(wrong.then_some("a rate that is not between 0 and 1"))
     }
@@ -186,10 +276,10 @@ mod tests {
 
     use super::*;
 
-    /// A tokenizer of characters, with five tokens more.
+    /// A tokenizer of characters, with six tokens more.
     struct OfChars;
 
-    const SPECIAL: [&str; 5] = ["<pre>", "<mid>", "<suf>", "<pad>", "<eod>"];
+    const SPECIAL: [&str; 6] = ["<pre>", "<mid>", "<suf>", "<pad>", "<eod>", "<file>"];
     const FIRST: u32 = 0x11_0000;
 
     impl Tokenizer for OfChars {
@@ -202,7 +292,7 @@ mod tests {
             Ok(ids.iter().filter_map(|&id| char::from_u32(id)).collect())
         }
         fn vocab_size(&self) -> usize {
-            FIRST as usize + 5
+            FIRST as usize + SPECIAL.len()
         }
         fn token_to_id(&self, token: &str) -> Option<u32> {
             SPECIAL
@@ -232,6 +322,9 @@ mod tests {
     fn keeps_the_contract() {
         let texts = ["", "a", "abcdefgh", "ünïcödé text", "0123456789"];
         check_pipe(&fim().rate(0.8).end("<eod>"), texts.map(document).to_vec());
+        let texts = ["abcdefgh/01234567/", "//", "a/b.0123456789/abcdefghi"];
+        let fim = fim().rate(0.8).end("<eod>").split("<file>", 0.5);
+        check_pipe(&fim, texts.map(divided).to_vec());
     }
 
     /// Takes a changed document apart: prefix, middle, suffix, and true for SPM.
@@ -299,6 +392,114 @@ mod tests {
         }
     }
 
+    /// Draws that are known beforehand, in their order, as in Megatron's own tests.
+    struct Fixed(Vec<u64>);
+
+    impl Draw for Fixed {
+        fn chance(&mut self, probability: f64) -> bool {
+            match self.0.remove(0) {
+                0 => false,
+                _ => probability > 0.0,
+            }
+        }
+        fn below(&mut self, end: u64) -> u64 {
+            let drawn = self.0.remove(0);
+            assert!(drawn < end);
+            drawn
+        }
+    }
+
+    /// Returns a document of characters, with `/` for the token between files and `.` for the end token.
+    fn divided(text: &str) -> Tokens {
+        let id = |letter| match letter {
+            '/' => FIRST + 5,
+            '.' => FIRST + 4,
+            _ => u32::from(letter),
+        };
+        Tokens::from(text.chars().map(id).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn draws_mean_what_they_do_in_megatron() {
+        let fim = || fim().split("<file>", 0.7).no_prefix("no").end("<eod>");
+        let (psm, spm) = (0, 1);
+        let cases: &[(Fim, &str, &[u64], &str)] = &[
+            // The document; two cuts, in any order; the order of the parts.
+            (
+                fim(),
+                "abcdefghij",
+                &[1, 6, 2, psm],
+                "<pre>ab<suf>g<mid>cdef",
+            ),
+            (
+                fim(),
+                "abcdefghij",
+                &[1, 2, 6, spm],
+                "<pre><suf>g<mid>abcdef",
+            ),
+            // Cuts that are equal, at the beginning: all is suffix.
+            (
+                fim(),
+                "abcdefghij",
+                &[1, 0, 0, psm],
+                "<pre><suf>abcdefg<mid>",
+            ),
+            // A suffix that cannot give up three tokens.
+            (fim(), "abcdefghij", &[1, 2, 8], "abcdefghij"),
+            (fim(), "abcdefghij", &[0], "abcdefghij"),
+            (fim(), "nothing", &[1], "nothing"),
+            // A document in fragments is drawn first, then each of them.
+            (fim(), "abcdef/ghijkl", &[0], "abcdef<file>ghijkl"),
+            (
+                fim(),
+                "abcdef/ghijkl",
+                &[1, 0, 1, 1, 2, psm],
+                "abcdef<file><pre>g<suf>i<mid>h",
+            ),
+            (
+                fim(),
+                "nobody/ghijkl/",
+                &[1, 1, 1, 1, 2, spm],
+                "nobody<file><pre><suf>i<mid>gh<file>",
+            ),
+            // Without the token the document is drawn with its own rate; with it, each by itself.
+            (fim().rate(0.0), "abcdef", &[1], "abcdef"),
+            (
+                fim(),
+                "abcdef.abcdef/a.",
+                &[1, 1, 2, psm, 1, 0, 0],
+                "<pre>a<suf>c<mid>b<eod>abcdef<file>a<eod>",
+            ),
+        ];
+        for (fim, text, draws, expected) in cases {
+            let mut draws = Fixed(draws.to_vec());
+            let changed = fim.changed(divided(text), &mut draws).unwrap();
+            assert_eq!(shown(&changed), *expected, "{text}");
+            assert_eq!(draws.0, [0u64; 0], "{text}: all are drawn");
+        }
+    }
+
+    #[test]
+    fn other_tokens_and_fragments_are_refused_on_resume() {
+        let loader = |fim| {
+            let graph = Graph::from_vec(vec![document("abcdef"); 3]).pipe(fim);
+            datapipes::DataLoader::builder(graph)
+                .resumable()
+                .build()
+                .unwrap()
+        };
+        let state = loader(fim()).epoch(0).blocking().checkpoint().unwrap();
+        assert!(loader(fim()).resume(&state).is_ok());
+        for other in [
+            Fim::new(OfChars, ["<pre>", "<suf>", "<mid>", "<pad>"]),
+            fim().split("<file>", 0.5),
+            fim().no_prefix("no"),
+        ] {
+            let error = loader(other).resume(&state).expect_err("other settings");
+            assert!(error.to_string().contains("fim"), "{error}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_changed_is_an_error() {
         let labelled = Tokens {
@@ -316,6 +517,11 @@ mod tests {
                 "no token \"<no>\"",
             ),
             (fim().end("<no>"), "no token \"<no>\""),
+            (fim().split("<no>", 0.5), "no token \"<no>\""),
+            (
+                fim().split("<file>", 1.5),
+                "a rate that is not between 0 and 1",
+            ),
             (fim().rate(1.5), "a rate that is not between 0 and 1"),
         ] {
             let error = Graph::from_vec(vec![document("a")])

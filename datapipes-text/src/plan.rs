@@ -13,14 +13,15 @@ use std::sync::Arc;
 use datapipes::index::Permutation;
 use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source};
 
-use crate::pack::{Layout, Row};
-use crate::{Packed, TokenStore};
+use crate::pack::Row;
+use crate::{Layout, Overflow, Packed, TokenStore, Tokens};
 
 /// Packs the documents of a [`TokenStore`] into rows before any of them is read: a plan is made of
 /// their lengths, which are in the index.
 ///
 /// - Documents come in a random order of seed and epoch. A [window](PackPlan::window) of them is
-///   packed by best-fit decreasing. Each document comes once; one that is longer than a row is cut.
+///   packed by best-fit decreasing. Each document comes once; one that is longer than a row is cut,
+///   unless an [overflow](PackPlan::overflow) is set.
 /// - The rows of a window that cost about the same are in one [step](PackPlan::step), and the steps
 ///   come in a random order. Ranks share the rows of a step, so each has as much to do as the
 ///   others, and none waits.
@@ -62,22 +63,32 @@ use crate::{Packed, TokenStore};
 #[must_use]
 pub struct PackPlan {
     store: TokenStore,
-    length: usize,
+    layout: Arc<Layout>,
+    overflow: Overflow,
     step: usize,
     window: u64,
     cost: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
 }
 
 impl PackPlan {
-    /// Plans rows of `length` tokens.
-    pub fn new(store: TokenStore, length: usize) -> Self {
+    /// Plans rows of `length` tokens. It may be a [`Layout`], which has the length and what else
+    /// decides about rows.
+    pub fn new(store: TokenStore, length: impl Into<Layout>) -> Self {
         PackPlan {
             store,
-            length,
+            layout: Arc::new(length.into()),
+            overflow: Overflow::Split,
             step: 64,
             window: 1 << 16,
             cost: Arc::new(|length| length),
         }
+    }
+
+    /// Sets what happens to a document that is longer than a row; `Split` unless set. The error of
+    /// [`Overflow::Error`] is that of reading its row. Each rank counts all documents that
+    /// [`Overflow::Drop`] leaves out, since it makes all of the plan.
+    pub fn overflow(self, overflow: Overflow) -> Self {
+        PackPlan { overflow, ..self }
     }
 
     /// Sets the number of rows in a step of all ranks together. Defaults to 64. The rows of a
@@ -119,6 +130,9 @@ impl PackPlan {
     /// Makes the plan of one order of the documents, and returns its figures if `world` ranks deal
     /// the rows of each step among them. Other orders differ little.
     ///
+    /// A plan of a loader (`explain`) does not have them: they need all lengths of the index, and the
+    /// settings that it prints are those that a checkpoint compares.
+    ///
     /// # Errors
     /// Errors of the store's index; `Config` if the settings are wrong, or `world` does not divide
     /// the rows of a step.
@@ -141,7 +155,7 @@ impl PackPlan {
         let (mut means, mut mosts) = (0.0, 0.0);
         let order = Permutation::new(self.store.document_count(), 0);
         for window in 0..self.windows() {
-            let rows = self.rows(window, &order, &mut Rng::from_key([window, 0, 0, 0]))?;
+            let (rows, _) = self.rows(window, &order, &mut Rng::from_key([window, 0, 0, 0]))?;
             report.rows += rows.len() as u64;
             for step in rows.chunks(self.step) {
                 report.steps += 1;
@@ -156,7 +170,7 @@ impl PackPlan {
                 report.worst_rank = report.worst_rank.max(most / mean.max(1.0));
             }
         }
-        let room = (report.rows * self.length as u64).max(1);
+        let room = (report.rows * self.layout.length as u64).max(1);
         report.padding = 1.0 - report.tokens as f64 / room as f64;
         report.waiting = 1.0 - means / f64::max(mosts, 1.0);
         Ok(report)
@@ -165,36 +179,44 @@ impl PackPlan {
     /// Describes all that decides about the rows: of the store what it has and not where it is, and of
     /// the cost some values.
     fn settings(&self) -> String {
-        let length = self.length as u64;
+        let length = self.layout.length as u64;
         let costs = [1, length / 4, length / 2, length].map(|length| (self.cost)(length.max(1)));
+        let overflow = match self.overflow {
+            Overflow::Split => String::new(),
+            other => format!(", overflow {other:?}"),
+        };
         format!(
-            "{length} of {}, step {}, window {}, costs {costs:?}",
+            "{length} of {}, step {}, window {}, costs {costs:?}{}{overflow}",
             self.store.contents(),
             self.step,
-            self.window
+            self.window,
+            self.layout.settings()
         )
     }
 
     fn problem(&self) -> Option<&'static str> {
-        if self.length == 0 || u32::try_from(self.length).is_err() {
-            Some("rows of no tokens, or of more than 2^32")
-        } else if self.step == 0 || self.window == 0 {
-            Some("steps of no rows, or windows of no documents")
-        } else {
-            None
-        }
+        let none = self.step == 0 || self.window == 0;
+        self.layout
+            .problem()
+            .or(none.then_some("steps of no rows, or windows of no documents"))
     }
 
     fn windows(&self) -> u64 {
         self.store.document_count().div_ceil(self.window)
     }
 
-    /// Returns the rows of a window, in their order.
-    fn rows(&self, window: u64, order: &Permutation, rng: &mut Rng) -> Result<Vec<PlannedRow>> {
+    /// Returns the rows of a window, in their order, and the number of documents that are left out.
+    fn rows(
+        &self,
+        window: u64,
+        order: &Permutation,
+        rng: &mut Rng,
+    ) -> Result<(Vec<PlannedRow>, u64)> {
         let places = window * self.window..((window + 1) * self.window).min(order.len());
         let mut rows: Vec<Vec<Piece>> = Vec::new();
         let mut rest: Vec<Piece> = Vec::new();
-        let length = self.length as u64;
+        let length = self.layout.length as u64;
+        let mut dropped = 0;
         for document in places.map(|place| order.get(place)) {
             let tokens = self.store.document_len(document)?;
             let full = tokens / length;
@@ -203,7 +225,18 @@ impl PackPlan {
                 start,
                 len: len as u32,
             };
-            rows.extend((0..full).map(|row| vec![piece(row * length, length)]));
+            match self.overflow {
+                Overflow::Drop if tokens > length => {
+                    dropped += 1;
+                    continue;
+                }
+                // Its row is the error, or its beginning.
+                Overflow::Error | Overflow::Truncate if tokens > length => {
+                    rows.push(vec![piece(0, length)]);
+                    continue;
+                }
+                _ => rows.extend((0..full).map(|row| vec![piece(row * length, length)])),
+            }
             if tokens % length > 0 {
                 rest.push(piece(full * length, tokens % length));
             }
@@ -222,18 +255,21 @@ impl PackPlan {
                 }
                 None => {
                     rows.push(Vec::new());
-                    (rows.len() - 1, self.length as u32)
+                    (rows.len() - 1, self.layout.length as u32)
                 }
             };
-            if room > piece.len {
-                open.entry(room - piece.len).or_default().push(row);
-            }
             rows[row].push(piece);
+            // The next piece begins at a multiple, and a row ends at one.
+            let room = room - piece.len.next_multiple_of(self.layout.align as u32);
+            if room > 0 && rows[row].len() < self.layout.most_documents {
+                open.entry(room).or_default().push(row);
+            }
         }
         self.divide(&mut rows);
         let planned = |pieces: Vec<Piece>| PlannedRow {
             store: self.store.clone(),
-            length: self.length,
+            layout: self.layout.clone(),
+            overflow: self.overflow,
             cost: pieces
                 .iter()
                 .map(|piece| (self.cost)(piece.len.into()))
@@ -241,7 +277,7 @@ impl PackPlan {
             pieces,
         };
         let rows = rows.into_iter().map(planned).collect();
-        Ok(deal(rows, self.step, |row| row.cost, rng))
+        Ok((deal(rows, self.step, |row| row.cost, rng), dropped))
     }
 
     /// Divides rows of several pieces until there is a multiple of the rows of a step.
@@ -305,7 +341,7 @@ fn open_windows<R: Send + 'static>(
     cx: &Context,
     documents: u64,
     windows: u64,
-    rows: impl Fn(u64, &Permutation, &mut Rng) -> Result<Vec<R>> + Send + Sync + 'static,
+    rows: impl Fn(u64, &Permutation, &mut Rng) -> Result<(Vec<R>, u64)> + Send + Sync + 'static,
 ) -> Items<R> {
     // The number of the window, of its rows that were given, and of all rows before it.
     let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
@@ -318,11 +354,14 @@ fn open_windows<R: Send + 'static>(
         while window < windows && !cx.is_cancelled() {
             // Each window has random numbers of its own, so that the plan can begin at any.
             let mut rng = cx.rng(&cx.origin(window));
-            let rows = match rows(window, &order, &mut rng) {
+            let (rows, dropped) = match rows(window, &order, &mut rng) {
                 Ok(rows) => rows,
                 Err(error) => return out.emit(Err(error.at(cx.node()))).await,
             };
             let count = rows.len() as u64;
+            if given == 0 {
+                cx.count_dropped(dropped);
+            }
             for row in rows.into_iter().skip(given as usize) {
                 out.snapshot(&cx, || (window, given, before));
                 out.emit(Ok(Item::new(row, cx.origin(before + given))))
@@ -339,7 +378,7 @@ impl fmt::Debug for PackPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PackPlan")
             .field("store", &self.store)
-            .field("length", &self.length)
+            .field("layout", &self.layout)
             .field("step", &self.step)
             .field("window", &self.window)
             .finish_non_exhaustive()
@@ -358,7 +397,8 @@ struct Piece {
 #[derive(Clone)]
 pub struct PlannedRow {
     store: TokenStore,
-    length: usize,
+    layout: Arc<Layout>,
+    overflow: Overflow,
     cost: u64,
     pieces: Vec<Piece>,
 }
@@ -374,24 +414,35 @@ impl PlannedRow {
         self.pieces.iter().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// Reads the documents of the row, with all fields as [`Pack`](crate::Pack) makes them.
+    /// Reads the documents of the row, with all fields as [`Pack`](crate::Pack) makes them; labels are
+    /// −100 where the store's [mask](TokenStore::loss) says that a token is not trained.
     ///
     /// # Errors
-    /// Errors of [`TokenStore::document`].
+    /// `Limit` for a document that is longer than a row, with [`Overflow::Error`]; errors of
+    /// [`TokenStore::document`].
     pub fn read(&self) -> Result<Packed> {
-        let layout = Layout::new(self.length);
-        let mut row = Row::new(&layout);
+        let layout = &*self.layout;
+        let mut row = Row::new(layout);
         for piece in &self.pieces {
             let len = piece.len as usize;
             // One more, as the label of the last.
-            let ids = self.store.part(piece.document, piece.start, len + 1)?;
+            let part = self.store.part(piece.document, piece.start, len + 1)?;
+            let Tokens { ids, labels, .. } = part;
             if ids.len() < len {
                 let message = format!("document {} is shorter than planned", piece.document);
                 return Err(Error::new(ErrorKind::Changed, message));
             }
-            row.push(&layout, &ids, None, 0..len);
+            if self.overflow == Overflow::Error && ids.len() > len {
+                let tokens = self.store.document_len(piece.document)?;
+                let message = format!(
+                    "document {} has {tokens} tokens, for rows of {len}; `PackPlan::overflow` can cut it or leave it out",
+                    piece.document
+                );
+                return Err(Error::new(ErrorKind::Limit, message));
+            }
+            row.push(layout, &ids, labels.as_deref(), 0..len);
         }
-        Ok(row.finish(&layout))
+        Ok(row.finish(layout))
     }
 }
 

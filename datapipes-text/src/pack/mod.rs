@@ -8,8 +8,8 @@ mod tests;
 use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Items, Pipe, Weigh};
 
 use self::packing::{Fit, InBin, Incoming, Packing};
-pub use self::row::Labels;
-pub(crate) use self::row::{Layout, Row};
+pub(crate) use self::row::Row;
+pub use self::row::{Labels, Layout};
 use crate::{Document, Packed};
 
 /// The treatment of a document that is longer than a row, by [`Pack::first_fit`] and
@@ -66,7 +66,8 @@ impl Pack {
     }
 
     /// Puts each document into the first of at most `bins` open rows that has room. If none has,
-    /// the fullest is given out and another one begun.
+    /// the fullest is given out and another one begun. (Grain's `FirstFitPackIterDataset` gives out
+    /// all of its rows then. Here the others stay open, and have less padding.)
     pub fn first_fit(length: usize, bins: usize) -> Self {
         Pack::new(length, Fit::First(bins))
     }
@@ -155,35 +156,12 @@ impl Pack {
     }
 
     fn problem(&self) -> Option<&'static str> {
-        let Layout {
-            length,
-            align,
-            most_documents,
-            ..
-        } = self.layout;
-        if length == 0 {
-            Some("rows of no tokens")
-        } else if u32::try_from(length).is_err() {
-            Some("rows of more than 2^32 tokens")
-        } else if align == 0 || !length.is_multiple_of(align) {
-            Some("a length that is no multiple of the alignment")
-        } else if self.bins() == 0 || most_documents == 0 {
-            Some("no room for a single document")
-        } else {
-            None
-        }
+        let none = (self.bins() == 0).then_some("no room for a single document");
+        self.layout.problem().or(none)
     }
 
     fn settings(&self) -> String {
-        let Layout {
-            length,
-            align,
-            most_documents,
-            bos,
-            pad,
-            ignore,
-            labels,
-        } = &self.layout;
+        let length = self.layout.length;
         let mut said = match self.fit {
             Fit::Concat(false) => format!("{length}, concat"),
             Fit::Concat(true) => format!("{length}, concat, keep_full"),
@@ -193,18 +171,7 @@ impl Pack {
         if !matches!(self.fit, Fit::Concat(_)) {
             said += &format!(", overflow {:?}", self.overflow);
         }
-        if *align > 1 {
-            said += &format!(", align {align}");
-        }
-        if *most_documents < usize::MAX {
-            said += &format!(", at most {most_documents} documents");
-        }
-        if let Some(bos) = bos {
-            said += &format!(", first {bos}");
-        }
-        if (*pad, *ignore, *labels) != (0, -100, Labels::Next) {
-            said += &format!(", pad {pad}, ignore {ignore}, labels {labels:?}");
-        }
+        said += &self.layout.settings();
         said + if self.drop_last { ", drop_last" } else { "" }
     }
 

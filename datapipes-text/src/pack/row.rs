@@ -17,19 +17,36 @@ pub enum Labels {
     Same,
 }
 
-/// The layout of rows.
+/// The layout of rows that are read from a [`TokenStore`](crate::TokenStore): their length, and what
+/// [`Pack`](crate::Pack) has as settings of the same names. For [`PackPlan`](crate::PackPlan),
+/// [`TokenStore::windows`](crate::TokenStore::windows) and [`GptOrder`](crate::GptOrder); a number is
+/// a length.
+///
+/// # Examples
+/// ```
+/// use datapipes_text::{Layout, TokenStore, TokenWidth};
+///
+/// let tokens: Vec<u8> = (1..10u16).flat_map(u16::to_le_bytes).collect();
+/// let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None)?;
+/// let rows = store.windows(Layout::new(4).replace_first(0).ignore(-1))?.fetch().try_map(|window| window.row());
+/// let row = rows.collect()?.remove(1);
+/// assert_eq!((row.ids, row.labels), (vec![0, 6, 7, 8], vec![6, 7, 8, 9]));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
-    pub length: usize,
-    pub align: usize,
-    pub most_documents: usize,
-    pub bos: Option<u32>,
-    pub pad: u32,
-    pub ignore: i64,
-    pub labels: Labels,
+#[must_use]
+pub struct Layout {
+    pub(crate) length: usize,
+    pub(crate) align: usize,
+    pub(crate) most_documents: usize,
+    pub(crate) bos: Option<u32>,
+    pub(crate) pad: u32,
+    pub(crate) ignore: i64,
+    pub(crate) labels: Labels,
 }
 
 impl Layout {
+    /// Lays out rows of `length` tokens.
     pub fn new(length: usize) -> Self {
         Layout {
             length,
@@ -40,6 +57,98 @@ impl Layout {
             ignore: -100,
             labels: Labels::Next,
         }
+    }
+
+    /// Sets the multiple at which pieces begin; see [`Pack::align`](crate::Pack::align).
+    pub fn align(self, align: usize) -> Self {
+        Layout { align, ..self }
+    }
+
+    /// Sets the number of pieces of a row; see [`Pack::max_documents`](crate::Pack::max_documents).
+    pub fn max_documents(self, documents: usize) -> Self {
+        Layout {
+            most_documents: documents,
+            ..self
+        }
+    }
+
+    /// Sets the first token of each piece; see [`Pack::replace_first`](crate::Pack::replace_first).
+    pub fn replace_first(self, bos: u32) -> Self {
+        Layout {
+            bos: Some(bos),
+            ..self
+        }
+    }
+
+    /// Sets the id of padding; see [`Pack::pad`](crate::Pack::pad).
+    pub fn pad(self, id: u32) -> Self {
+        Layout { pad: id, ..self }
+    }
+
+    /// Sets the label of what is not trained; see [`Pack::ignore`](crate::Pack::ignore).
+    pub fn ignore(self, label: i64) -> Self {
+        Layout {
+            ignore: label,
+            ..self
+        }
+    }
+
+    /// Sets what the labels are; see [`Pack::labels`](crate::Pack::labels).
+    pub fn labels(self, labels: Labels) -> Self {
+        Layout { labels, ..self }
+    }
+
+    /// Returns true if there may be padding between pieces, or before a row is full.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.align != 1 || self.most_documents < usize::MAX
+    }
+
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        let Layout { length, align, .. } = *self;
+        if length == 0 {
+            Some("rows of no tokens")
+        } else if u32::try_from(length).is_err() {
+            Some("rows of more than 2^32 tokens")
+        } else if align == 0 || !length.is_multiple_of(align) {
+            Some("a length that is no multiple of the alignment")
+        } else if self.most_documents == 0 {
+            Some("no room for a single document")
+        } else {
+            None
+        }
+    }
+
+    /// Describes what is not as in a new layout.
+    pub(crate) fn settings(&self) -> String {
+        let Layout {
+            length: _,
+            align,
+            most_documents,
+            bos,
+            pad,
+            ignore,
+            labels,
+        } = self;
+        let mut said = String::new();
+        if *align > 1 {
+            said += &format!(", align {align}");
+        }
+        if *most_documents < usize::MAX {
+            said += &format!(", at most {most_documents} documents");
+        }
+        if let Some(bos) = bos {
+            said += &format!(", first {bos}");
+        }
+        if (*pad, *ignore, *labels) != (0, -100, Labels::Next) {
+            said += &format!(", pad {pad}, ignore {ignore}, labels {labels:?}");
+        }
+        said
+    }
+}
+
+impl From<usize> for Layout {
+    fn from(length: usize) -> Self {
+        Layout::new(length)
     }
 }
 

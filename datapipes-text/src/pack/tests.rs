@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use datapipes::pipes::Stop;
 use datapipes::testing::check_pipe;
 use datapipes::{DataLoader, Graph, OnError, Order, Result};
 use proptest::prelude::*;
@@ -215,6 +216,51 @@ fn pieces_begin_at_multiples_of_the_alignment() {
     assert_eq!(
         packed(&[2, 2], Pack::concat(8).max_documents(1))[0].cu_seqlens,
         [0, 2, 8]
+    );
+}
+
+#[test]
+fn packed_rows_that_are_mixed_by_weight_have_these_shares_of_tokens() {
+    let input = |id: u32, len: usize| {
+        let documents = Graph::from_vec(vec![vec![id; len]; 7 * 2048 / len]);
+        documents.pack(Pack::concat(64).drop_last())
+    };
+    // The documents of one are sixteen times as long as those of the other.
+    let mixed = Graph::mix_until(
+        Stop::FirstExhausted,
+        [(input(1, 512), 0.7), (input(2, 32), 0.3)],
+    );
+    let rows = mixed.collect().unwrap();
+    let (mut tokens, mut all) = (0, 0);
+    for row in rows {
+        tokens += row.ids.iter().filter(|&&id| id == 1).count();
+        all += row.ids.len();
+        let due = 0.7 * all as f64;
+        assert!(
+            (tokens as f64 - due).abs() < 2.0 * 64.0,
+            "{tokens} of {all}"
+        );
+    }
+    assert!(all > 10_000);
+
+    // Documents are mixed with the same shares by their sizes.
+    let documents = |id: u32, len: usize| Graph::from_vec(vec![vec![id; len]; 4096 / len]);
+    let inputs = [(documents(1, 512), 0.7), (documents(2, 32), 0.3)];
+    let mixed = Graph::mix_by_size(Stop::FirstExhausted, inputs, Vec::len)
+        .collect()
+        .unwrap();
+    let of = |id| {
+        mixed
+            .iter()
+            .filter(|ids| ids[0] == id)
+            .map(Vec::len)
+            .sum::<usize>() as f64
+    };
+    assert!(
+        (of(1) / (of(1) + of(2)) - 0.7).abs() < 0.1,
+        "{} and {}",
+        of(1),
+        of(2)
     );
 }
 

@@ -164,6 +164,74 @@ fn ranks_have_as_much_to_do() {
 }
 
 #[test]
+fn rows_of_a_plan_are_laid_out_as_those_of_a_pack() {
+    let lengths: Vec<usize> = lengths(120).into_iter().filter(|&len| len > 0).collect();
+    let (_dir, store) = store(&lengths);
+    let layout = Layout::new(32).align(8).max_documents(3).pad(7).ignore(-1);
+    let plan = PackPlan::new(store, layout.replace_first(9).labels(crate::Labels::Same)).step(4);
+    check_source(&plan.clone().window(12));
+    let mut tokens = 0;
+    for step in loader(&plan, 0, 1).epoch(0).blocking() {
+        for row in step.unwrap() {
+            tokens += row.tokens();
+            assert_eq!(row.ids.len(), 32);
+            assert!(row.document.iter().all(|&document| document <= 3));
+            for (bounds, next) in row.cu_seqlens.windows(2).map(|pair| (pair[0], pair[1])) {
+                let piece = bounds as usize..next as usize;
+                let (ids, labels) = (&row.ids[piece.clone()], &row.labels[piece.clone()]);
+                if row.document[piece.start] == 0 {
+                    assert!(
+                        ids.iter().all(|&id| id == 7) && labels.iter().all(|&label| label == -1)
+                    );
+                    continue;
+                }
+                assert!(piece.start.is_multiple_of(8));
+                assert_eq!(ids[0], 9);
+                // The label of a token is its own, also of the one that was replaced.
+                assert!(labels.iter().all(|&label| label == labels[0] && label > 0));
+                assert!(ids[1..].iter().all(|&id| i64::from(id) == labels[0]));
+            }
+        }
+    }
+    assert_eq!(tokens, lengths.iter().sum::<usize>());
+    let odd = PackPlan::new(plan.store.clone(), Layout::new(30).align(8)).graph();
+    let error = odd.collect().unwrap_err().to_string();
+    assert!(error.contains("no multiple of the alignment"), "{error}");
+}
+
+#[test]
+fn a_long_document_of_a_plan_is_shortened_left_out_or_an_error() {
+    let (_dir, store) = store(&[3, 11, 4]);
+    let plan = |overflow| PackPlan::new(store.clone(), 4).step(1).overflow(overflow);
+    let read = |overflow| -> Vec<Result<Packed>> {
+        let rows = plan(overflow).graph().collect().unwrap();
+        rows.iter().map(PlannedRow::read).collect()
+    };
+    let tokens = |rows: Vec<Result<Packed>>| -> usize {
+        rows.into_iter().flatten().map(|row| row.tokens()).sum()
+    };
+    assert_eq!(tokens(read(Overflow::Split)), 18);
+    assert_eq!(tokens(read(Overflow::Truncate)), 11);
+    assert_eq!(tokens(read(Overflow::Error)), 7);
+    let error = read(Overflow::Error)
+        .into_iter()
+        .find_map(Result::err)
+        .unwrap();
+    assert_eq!(error.kind(), ErrorKind::Limit);
+    assert!(
+        error
+            .to_string()
+            .contains("document 1 has 11 tokens, for rows of 4"),
+        "{error}"
+    );
+    let dropped = DataLoader::builder(plan(Overflow::Drop).graph())
+        .build()
+        .unwrap();
+    assert_eq!(dropped.epoch(0).blocking().count(), 2);
+    assert_eq!(dropped.stats().unwrap().nodes[0].dropped, 1);
+}
+
+#[test]
 fn few_documents_make_whole_steps() {
     let (_dir, one) = store(&[5]);
     let plan = PackPlan::new(one, 4).step(4);

@@ -6,7 +6,7 @@ use datapipes::index::Permutation;
 use datapipes::{Context, Error, ErrorKind, Graph, Hints, Items, Result, Rng, Source};
 
 use super::{deal, open_windows};
-use crate::TokenStore;
+use crate::{TokenStore, Tokens};
 
 /// Groups the documents of a [`TokenStore`] into batches of a number of tokens before any of them is
 /// read; made by [`TokenStore::token_batches`].
@@ -113,13 +113,13 @@ impl TokenBatches {
         self.store.document_count().div_ceil(self.window)
     }
 
-    /// Returns the batches of a window, in their order.
+    /// Returns the batches of a window, in their order; none is left out.
     fn batches(
         &self,
         window: u64,
         order: &Permutation,
         rng: &mut Rng,
-    ) -> Result<Vec<PlannedBatch>> {
+    ) -> Result<(Vec<PlannedBatch>, u64)> {
         // Windows of about the same size, so that the last one has whole steps, too.
         let begin = |window: u64| {
             (u128::from(window) * u128::from(order.len()) / u128::from(self.windows())) as u64
@@ -154,7 +154,8 @@ impl TokenBatches {
                 documents,
             });
         }
-        Ok(deal(planned, self.step, PlannedBatch::padded_tokens, rng))
+        let batches = deal(planned, self.step, PlannedBatch::padded_tokens, rng);
+        Ok((batches, 0))
     }
 
     /// Divides batches of several documents until there is a multiple of the batches of a step.
@@ -231,12 +232,21 @@ impl PlannedBatch {
         self.longest.saturating_mul(self.documents.len() as u64)
     }
 
-    /// Reads the documents.
+    /// Reads the ids of the documents.
     ///
     /// # Errors
     /// `Limit` for a document that is longer than the budget, which is in a batch of its own; errors
     /// of [`TokenStore::document`].
     pub fn read(&self) -> Result<Vec<Vec<u32>>> {
+        let documents = self.read_labelled()?.into_iter();
+        Ok(documents.map(|tokens| tokens.ids).collect())
+    }
+
+    /// Reads the documents, with labels if the store has a [mask](TokenStore::loss).
+    ///
+    /// # Errors
+    /// Those of [`read`](PlannedBatch::read), and of [`TokenStore::labelled_document`].
+    pub fn read_labelled(&self) -> Result<Vec<Tokens>> {
         if self.longest > self.budget {
             let message = format!(
                 "document {} has {} tokens, more than a batch's budget of {}",
@@ -246,7 +256,7 @@ impl PlannedBatch {
         }
         let documents = self.documents.iter();
         documents
-            .map(|&document| self.store.document(document))
+            .map(|&document| self.store.labelled_document(document))
             .collect()
     }
 }

@@ -12,8 +12,8 @@ use datapipes::{Error, ErrorKind, Indexed, MapPipe, Result};
 
 use super::TokenStore;
 use super::numpy::RandomState;
-use crate::Packed;
-use crate::pack::{Layout, Row};
+use crate::pack::Row;
+use crate::{Layout, Packed, Tokens};
 
 /// The order in which Megatron-LM's `GPTDataset` has the samples of a token store, for
 /// [`TokenStore::gpt`].
@@ -29,7 +29,7 @@ use crate::pack::{Layout, Row};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct GptOrder {
-    length: usize,
+    layout: Layout,
     seed: u32,
     samples: Option<u64>,
     sequences: Option<Range<u64>>,
@@ -37,10 +37,11 @@ pub struct GptOrder {
 
 impl GptOrder {
     /// Orders samples of `length` tokens and one more, with the seed 1234, as Megatron-LM unless it is
-    /// told another.
-    pub fn new(length: usize) -> GptOrder {
+    /// told another. `length` may be a [`Layout`], which has the length and what else decides about
+    /// [rows](GptSample::row).
+    pub fn new(length: impl Into<Layout>) -> GptOrder {
         GptOrder {
-            length,
+            layout: length.into(),
             seed: 1234,
             samples: None,
             sequences: None,
@@ -80,7 +81,7 @@ impl TokenStore {
     /// CPU workers.
     ///
     /// # Errors
-    /// `Config` for a length of 0, or sequences that the store does not have or that have no tokens;
+    /// `Config` for a length of 0, a layout with gaps, or sequences that the store does not have or that have no tokens;
     /// `Limit` for more than 2³² − 1 samples, or sequences of all epochs; `Corrupt` or
     /// `Truncated` if the index contradicts itself or the tokens, with file and byte.
     ///
@@ -124,7 +125,7 @@ impl TokenStore {
 /// The order of samples.
 struct Order {
     store: TokenStore,
-    length: usize,
+    layout: Layout,
     /// The sequences of all epochs.
     sequences: Vec<u32>,
     /// The first tokens of samples, before they are shuffled: the place of a sequence, and a token of
@@ -137,7 +138,7 @@ impl Order {
     fn new(store: &TokenStore, order: &GptOrder) -> Result<Order> {
         let wrong = |kind, what: String| Error::new(kind, what).within(&store.0.name);
         let config = |what: String| wrong(ErrorKind::Config, what);
-        let (count, length) = (store.0.bounds.piece_count(), order.length as u64);
+        let (count, length) = (store.0.bounds.piece_count(), order.layout.length as u64);
         let range = order.sequences.clone().unwrap_or(0..count);
         if length == 0 || length >= u64::from(u32::MAX) {
             let what = format!(
@@ -145,6 +146,9 @@ impl Order {
                 u32::MAX - 1
             );
             return Err(config(what));
+        }
+        if order.layout.has_gaps() {
+            return Err(config("samples have no gaps between documents".to_owned()));
         }
         if range.start > range.end || range.end > count {
             return Err(config(format!("sequences {range:?} of {count}")));
@@ -212,7 +216,7 @@ impl Order {
         }
         Ok(Order {
             store: store.clone(),
-            length: order.length,
+            layout: order.layout.clone(),
             sequences,
             starts,
             shuffled,
@@ -220,18 +224,18 @@ impl Order {
     }
 
     /// Reads the tokens of a sample, and the one after it.
-    fn ids(&self, start: (u32, u32)) -> Result<Vec<u32>> {
+    fn tokens(&self, start: (u32, u32)) -> Result<Tokens> {
         let (place, mut skipped) = (start.0 as usize, u64::from(start.1));
-        let want = self.length + 1;
-        let mut ids = Vec::with_capacity(want);
+        let want = self.layout.length + 1;
+        let mut read = Tokens::from(Vec::with_capacity(want));
         for &number in &self.sequences[place..] {
             let tokens = self.store.sequence(number.into())?;
             let begin = tokens.start + skipped;
-            let end = tokens.end.min(begin + (want - ids.len()) as u64);
-            self.store.read(begin..end, &mut ids)?;
+            let end = tokens.end.min(begin + (want - read.ids.len()) as u64);
+            self.store.read_labelled(begin..end, &mut read)?;
             skipped = 0;
-            if ids.len() == want {
-                return Ok(ids);
+            if read.ids.len() == want {
+                return Ok(read);
             }
         }
         // Samples were within the sequences when the order was made.
@@ -255,7 +259,7 @@ impl GptSample {
     /// `Corrupt` for an id that is not in the [vocabulary](TokenStore::vocab), if that was set, with
     /// file and byte.
     pub fn ids(&self) -> Result<Vec<u32>> {
-        self.order.ids(self.start)
+        Ok(self.order.tokens(self.start)?.ids)
     }
 
     /// Returns the sample as a row with all fields. It is one segment, with the next token as the
@@ -265,10 +269,11 @@ impl GptSample {
     /// # Errors
     /// Those of [`ids`](GptSample::ids).
     pub fn row(&self) -> Result<Packed> {
-        let layout = Layout::new(self.order.length);
-        let mut row = Row::new(&layout);
-        row.push(&layout, &self.ids()?, None, 0..self.order.length);
-        Ok(row.finish(&layout))
+        let layout = &self.order.layout;
+        let mut row = Row::new(layout);
+        let Tokens { ids, labels, .. } = self.order.tokens(self.start)?;
+        row.push(layout, &ids, labels.as_deref(), 0..layout.length);
+        Ok(row.finish(layout))
     }
 }
 

@@ -24,6 +24,7 @@ use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
+use crate::{Layout, Tokenizer, Tokens};
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,13 +114,18 @@ impl TokenWidth {
 #[derive(Clone)]
 pub struct TokenStore(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     /// Path of the tokens, for errors.
     name: String,
     tokens: Bytes,
     width: TokenWidth,
     bounds: Bounds,
+    /// A byte for each token, 1 if it is trained and 0 if not, and the name of the file.
+    loss: Option<(String, Bytes)>,
     vocab: Option<u32>,
+    /// Name of the tokenizer, if the store has one.
+    tokenizer: Option<String>,
 }
 
 impl TokenStore {
@@ -149,7 +155,8 @@ impl TokenStore {
     }
 
     /// Opens `PATH`, a `.ds` of datatrove and nanotron, and its index `PATH.index`. The width is
-    /// that in `PATH.metadata` if there is one, else [`TokenWidth::U16`], as in datatrove.
+    /// that in `PATH.metadata` if there is one, else [`TokenWidth::U16`], as in datatrove. If there is a
+    /// `PATH.loss`, it says which tokens are trained; see [`loss`](TokenStore::loss).
     ///
     /// # Errors
     /// Errors of opening and mapping the files; `Corrupt` if metadata, index and tokens contradict
@@ -157,7 +164,7 @@ impl TokenStore {
     pub fn datatrove(path: impl AsRef<Path>) -> Result<TokenStore> {
         let path = path.as_ref();
         let metadata = with(path, ".metadata");
-        let (width, count) = match std::fs::read_to_string(&metadata) {
+        let (tokenizer, width, count) = match std::fs::read_to_string(&metadata) {
             Ok(text) => datatrove_metadata(&text).ok_or_else(|| {
                 let message = format!(
                     "{}: no `tokenizer|size` in the first line, or no count in the next",
@@ -165,10 +172,17 @@ impl TokenStore {
                 );
                 Error::new(ErrorKind::Corrupt, message)
             })?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (TokenWidth::U16, None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                (None, TokenWidth::U16, None)
+            }
             Err(error) => return Err(map::failed(&metadata, error)),
         };
-        let store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
+        let mut store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
+        store = store.with(|inner| inner.tokenizer = tokenizer);
+        let loss = with(path, ".loss");
+        if loss.exists() {
+            store = store.loss(name(&loss), map::map(&loss)?)?;
+        }
         match count {
             Some(count) if count != store.len() => {
                 let message = format!(
@@ -234,7 +248,9 @@ impl TokenStore {
             tokens,
             width,
             bounds,
+            loss: None,
             vocab: None,
+            tokenizer: None,
         }));
         let end = store.0.bounds.end(size)?;
         if end > store.len() {
@@ -253,20 +269,70 @@ impl TokenStore {
     /// wherever it is read, so that the tokens of another tokenizer are found.
     #[must_use]
     pub fn vocab(self, size: u32) -> TokenStore {
-        let Inner {
-            name,
-            tokens,
-            width,
-            bounds,
-            ..
-        } = &*self.0;
-        TokenStore(Arc::new(Inner {
-            name: name.clone(),
-            tokens: tokens.clone(),
-            width: *width,
-            bounds: bounds.clone(),
-            vocab: Some(size),
-        }))
+        self.with(|inner| inner.vocab = Some(size))
+    }
+
+    /// Returns the store with a change of what it says of itself.
+    fn with(&self, change: impl FnOnce(&mut Inner)) -> TokenStore {
+        let mut inner = Inner::clone(&self.0);
+        change(&mut inner);
+        TokenStore(Arc::new(inner))
+    }
+
+    /// Sets the [vocabulary](TokenStore::vocab) to that of a tokenizer, once its
+    /// [name](Tokenizer::name) is that of the store's. Names are compared if both have one: those of
+    /// a store are in datatrove's metadata.
+    ///
+    /// # Errors
+    /// `Config` for a store that was made with another tokenizer, with both names.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[cfg(feature = "tokenizers")] {
+    /// use datapipes_text::{HfTokenizer, TokenStore, TokenWidth, TokenWriter};
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("corpus.ds");
+    /// # let json = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/words.json"));
+    /// TokenWriter::datatrove(&path, TokenWidth::U16, "my/words")?.finish()?;
+    /// let store = TokenStore::datatrove(&path)?;
+    /// let tokenizer = HfTokenizer::from_bytes(json)?;
+    /// assert!(store.clone().for_tokenizer(&tokenizer.named("other/words")).is_err());
+    /// # }
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn for_tokenizer(self, tokenizer: &impl Tokenizer) -> Result<TokenStore> {
+        match (&self.0.tokenizer, tokenizer.name()) {
+            (Some(own), Some(other)) if own != other => {
+                let message = format!(
+                    "{}: made with the tokenizer {own:?}, and not with {other:?}",
+                    self.0.name
+                );
+                Err(Error::new(ErrorKind::Config, message))
+            }
+            _ => Ok(self.vocab(u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX))),
+        }
+    }
+
+    /// Uses a mask of the tokens that are trained, of a byte for each: 1, or 0 for one whose label is
+    /// −100, such as a prompt's. datatrove writes it with `save_loss_metadata`. The rows of windows,
+    /// plans and samples, and [`labelled_documents`](TokenStore::labelled_documents), have labels
+    /// accordingly.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is another number of bytes than of tokens, with the name.
+    pub fn loss(self, mask_name: impl Into<String>, mask: Bytes) -> Result<TokenStore> {
+        let mask_name = mask_name.into();
+        if mask.len() as u64 != self.len() {
+            let message = format!(
+                "{mask_name}: {} bytes, and {} has {} tokens",
+                mask.len(),
+                self.0.name,
+                self.len()
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(self.with(|inner| inner.loss = Some((mask_name, mask))))
     }
 
     /// Returns the number of tokens.
@@ -288,10 +354,15 @@ impl TokenStore {
     /// described in the same way.
     pub(crate) fn contents(&self) -> String {
         format!(
-            "{} tokens in {} documents, {:?}",
+            "{} tokens in {} documents, {:?}{}",
             self.len(),
             self.document_count(),
-            self.width()
+            self.width(),
+            if self.0.loss.is_some() {
+                ", with a mask"
+            } else {
+                ""
+            }
         )
     }
 
@@ -306,16 +377,25 @@ impl TokenStore {
     /// `Corrupt` or `Truncated` if the index contradicts itself or the tokens, with file and byte;
     /// `NotFound` for a number that no document has.
     pub fn document(&self, number: u64) -> Result<Vec<u32>> {
+        Ok(self.labelled_document(number)?.ids)
+    }
+
+    /// Returns the tokens of a document, with labels if the store has a [mask](TokenStore::loss).
+    ///
+    /// # Errors
+    /// As [`document`](TokenStore::document); `Corrupt` for a byte of the mask that is neither 0 nor
+    /// 1.
+    pub fn labelled_document(&self, number: u64) -> Result<Tokens> {
         let ranges = self.ranges(number)?;
         let len = ranges
             .iter()
             .map(|range| range.end - range.start)
             .sum::<u64>();
-        let mut ids = Vec::with_capacity(len.min(self.len()) as usize);
+        let mut tokens = Tokens::from(Vec::with_capacity(len.min(self.len()) as usize));
         for range in ranges {
-            self.read(range, &mut ids)?;
+            self.read_labelled(range, &mut tokens)?;
         }
-        Ok(ids)
+        Ok(tokens)
     }
 
     /// Returns the number of tokens of a document, from the index alone.
@@ -345,20 +425,28 @@ impl TokenStore {
     }
 
     /// Returns at most `len` tokens of a document, beginning with token `start`.
-    pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Vec<u32>> {
-        let (mut skipped, mut ids) = (start, Vec::with_capacity(len));
+    pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Tokens> {
+        let (mut skipped, mut tokens) = (start, Tokens::from(Vec::with_capacity(len)));
         for range in self.ranges(number)? {
             let begin = range.start.saturating_add(skipped).min(range.end);
             skipped -= begin - range.start;
             let end = begin
-                .saturating_add((len - ids.len()) as u64)
+                .saturating_add((len - tokens.ids.len()) as u64)
                 .min(range.end);
-            self.read(begin..end, &mut ids)?;
+            self.read_labelled(begin..end, &mut tokens)?;
         }
-        Ok(ids)
+        Ok(tokens)
+    }
+
+    /// Returns all documents with labels as data by index, for a store with a
+    /// [mask](TokenStore::loss). Everything else is as in [`documents`](TokenStore::documents).
+    pub fn labelled_documents(&self) -> Indexed<Tokens> {
+        Indexed::new(LabelledDocuments(self.clone()))
     }
 
     /// Returns all documents as data by index: `store.documents().shuffle().shard().fetch()`.
+    /// Their ids alone: with a [mask](TokenStore::loss) see
+    /// [`labelled_documents`](TokenStore::labelled_documents).
     ///
     /// They are read where they are fetched, on the async runtime: a page that is not in memory holds
     /// up the other reads there. [`windows`](TokenStore::windows) and a [`PackPlan`](crate::PackPlan)
@@ -374,22 +462,31 @@ impl TokenStore {
     /// `i * length` and those after it, of as many documents as there are. The tokens that are left
     /// over at the end are in no window.
     ///
+    /// `length` may be a [`Layout`], which has the length and what else decides about
+    /// [rows](Window::row).
+    ///
     /// A window is a position: it is read by [`Window::row`] or [`Window::ids`], in a step after
     /// `fetch`, which runs on the CPU workers. For ids alone
     /// [`window_batch`](TokenStore::window_batch) is faster.
     ///
     /// # Errors
-    /// `Config` for a length of 0. `Unsupported` if documents are not stored one after another,
+    /// `Config` for a length of 0, or a layout with gaps. `Unsupported` if documents are not stored one after another,
     /// from the beginning to the end, as far as the ends of the index tell.
-    pub fn windows(&self, length: usize) -> Result<Indexed<Window>> {
+    pub fn windows(&self, length: impl Into<Layout>) -> Result<Indexed<Window>> {
+        let layout: Layout = length.into();
+        let length = layout.length;
         if length == 0 || u32::try_from(length).is_err() {
             let message = format!("windows of {length} tokens: 1 to {} are possible", u32::MAX);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        if layout.has_gaps() {
+            let message = "windows have no gaps between documents, and as many as there are";
             return Err(Error::new(ErrorKind::Config, message));
         }
         self.0
             .bounds
             .check_in_a_row(self.len(), self.0.width.size())?;
-        Ok(Indexed::new(Windows(self.clone(), length)))
+        Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
     }
 
     /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
@@ -458,12 +555,32 @@ impl TokenStore {
     /// # Errors
     /// The first contradiction, with file and byte.
     pub fn check(&self) -> Result<()> {
-        let mut ids = Vec::new();
         for number in 0..self.document_count() {
             for range in self.ranges(number)? {
-                ids.clear();
-                self.read(range, &mut ids)?;
+                self.read_labelled(range, &mut Tokens::default())?;
             }
+        }
+        Ok(())
+    }
+
+    /// Appends tokens, and their labels if there is a mask.
+    fn read_labelled(&self, range: Range<u64>, tokens: &mut Tokens) -> Result<()> {
+        let begin = tokens.ids.len();
+        self.read(range.clone(), &mut tokens.ids)?;
+        let Some((name, mask)) = &self.0.loss else {
+            return Ok(());
+        };
+        let labels = tokens.labels.get_or_insert_default();
+        for (byte, &id) in (range.start..range.end).zip(&tokens.ids[begin..]) {
+            labels.push(match mask[byte as usize] {
+                0 => -100,
+                1 => i64::from(id),
+                other => {
+                    let message =
+                        format!("{name}: byte {byte}: {other}, where 0 and 1 are possible");
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+            });
         }
         Ok(())
     }
@@ -589,12 +706,43 @@ impl MapPipe for Documents {
     }
 }
 
+/// Documents with labels by number.
+struct LabelledDocuments(TokenStore);
+
+#[async_trait]
+impl MapPipe for LabelledDocuments {
+    type Out = Tokens;
+
+    fn len(&self) -> u64 {
+        self.0.document_count()
+    }
+    async fn get(&self, number: u64) -> Result<Tokens> {
+        self.0.labelled_document(number)
+    }
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Tokens>> {
+        let numbers = numbers.iter();
+        numbers
+            .map(|&number| self.0.labelled_document(number))
+            .collect()
+    }
+    fn name(&self) -> String {
+        "labelled_documents".to_owned()
+    }
+    fn weigh(&self, tokens: &Tokens) -> Option<usize> {
+        Some(tokens.weigh())
+    }
+}
+
 /// Windows of a length by number.
-struct Windows(TokenStore, usize);
+struct Windows(TokenStore, Arc<Layout>);
 
 impl Windows {
     fn window(&self, number: u64) -> Window {
-        Window::new(self.0.clone(), number * self.1 as u64, self.1)
+        Window::new(
+            self.0.clone(),
+            number * self.1.length as u64,
+            self.1.clone(),
+        )
     }
 }
 
@@ -603,7 +751,7 @@ impl MapPipe for Windows {
     type Out = Window;
 
     fn len(&self) -> u64 {
-        self.0.len() / self.1 as u64
+        self.0.len() / self.1.length as u64
     }
     async fn get(&self, number: u64) -> Result<Window> {
         Ok(self.window(number))
@@ -633,11 +781,12 @@ impl fmt::Debug for TokenStore {
     }
 }
 
-/// Returns width and number of tokens according to the metadata of a `.ds`: `NAME|SIZE`, the
-/// number, and the number for people.
-fn datatrove_metadata(text: &str) -> Option<(TokenWidth, Option<u64>)> {
+/// Returns name of the tokenizer, width and number of tokens according to the metadata of a `.ds`:
+/// `NAME|SIZE`, the number, and the number for people.
+fn datatrove_metadata(text: &str) -> Option<(Option<String>, TokenWidth, Option<u64>)> {
     let mut lines = text.lines();
-    let width = match lines.next()?.rsplit_once('|')?.1.trim() {
+    let (name, size) = lines.next()?.rsplit_once('|')?;
+    let width = match size.trim() {
         "2" => TokenWidth::U16,
         "4" => TokenWidth::U32,
         _ => return None,
@@ -646,7 +795,9 @@ fn datatrove_metadata(text: &str) -> Option<(TokenWidth, Option<u64>)> {
         Some(count) => Some(count.trim().parse().ok()?),
         None => None,
     };
-    Some((width, count))
+    // What datatrove writes without a name.
+    let is_name = !name.is_empty() && name != "Unknown Tokenizer";
+    Some((is_name.then(|| name.to_owned()), width, count))
 }
 
 /// Returns the path with something after it.

@@ -554,6 +554,296 @@ fn stores(documents: &[Vec<u32>], dir: &Path) -> Vec<TokenStore> {
     ]
 }
 
+#[test]
+fn rows_of_windows_and_samples_have_the_layout_they_are_told() {
+    let tokens: Vec<u8> = (1..10u16).flat_map(u16::to_le_bytes).collect();
+    let ends: Vec<u8> = [3u64, 9].into_iter().flat_map(u64::to_le_bytes).collect();
+    let ends = Some(("ends".to_owned(), ends.into()));
+    let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, ends).unwrap();
+    let layout = Layout::new(4).replace_first(50).ignore(-1);
+    let windows = store.windows(layout.clone()).unwrap().fetch();
+    let row = windows.collect().unwrap()[0].row().unwrap();
+    assert_eq!(row.ids, [50, 2, 3, 50]);
+    assert_eq!(row.labels, [2, 3, -1, 5]);
+    let order = crate::GptOrder::new(layout.clone().labels(crate::Labels::Same));
+    let sample = store
+        .gpt(&order)
+        .unwrap()
+        .fetch()
+        .collect()
+        .unwrap()
+        .remove(0);
+    let (ids, row) = (sample.ids().unwrap(), sample.row().unwrap());
+    assert_eq!((row.ids[0], &row.ids[1..]), (50, &ids[1..4]));
+    assert!(
+        row.labels
+            .iter()
+            .zip(&ids)
+            .all(|(&label, &id)| label == i64::from(id))
+    );
+    for gaps in [layout.clone().align(2), layout.max_documents(1)] {
+        for error in [
+            store.windows(gaps.clone()).map(drop).unwrap_err(),
+            store
+                .gpt(&crate::GptOrder::new(gaps.clone()))
+                .map(drop)
+                .unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains("no gaps"), "{error}");
+        }
+    }
+}
+
+/// Which tokens of the documents in `datatrove-loss.ds` are trained.
+fn labels() -> Vec<Vec<i64>> {
+    let label = |(at, &id): (usize, &u32)| if at % 3 == 1 { -100 } else { i64::from(id) };
+    let documents = documents().into_iter();
+    documents
+        .map(|ids| ids.iter().enumerate().map(label).collect())
+        .collect()
+}
+
+#[test]
+fn a_mask_of_datatrove_is_read_and_written_as_it_does() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/datatrove-loss.ds");
+    let store = TokenStore::datatrove(file).unwrap();
+    store.check().unwrap();
+    let read = store.labelled_documents().fetch().collect().unwrap();
+    let read = read
+        .into_iter()
+        .map(|tokens| (tokens.ids, tokens.labels.unwrap_or_default()));
+    assert!(read.eq(documents().into_iter().zip(labels())));
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ds");
+    let mut writer = TokenWriter::datatrove(&path, TokenWidth::U16, "gpt2").unwrap();
+    for (at, (ids, labels)) in documents().iter().zip(labels()).enumerate() {
+        writer.push_labelled(ids, &labels).unwrap();
+        if at == 2 {
+            let documents = writer.sync().unwrap();
+            writer.push_labelled(&[1, 1], &[-100, 1]).unwrap();
+            drop(writer);
+            writer =
+                TokenWriter::resume_datatrove(&path, TokenWidth::U16, "gpt2", documents).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    for end in ["", ".index", ".loss"] {
+        let read = |path: String| std::fs::read(path).unwrap();
+        assert_eq!(
+            read(format!("{}{end}", path.display())),
+            read(format!("{file}{end}")),
+            "{end}"
+        );
+    }
+    // Files without a mask replace those with one, until a token is not trained.
+    let mut writer = TokenWriter::datatrove(&path, TokenWidth::U16, "gpt2").unwrap();
+    let loss = dir.path().join("a.ds.loss");
+    writer.push(&[1, 2]).unwrap();
+    writer.push_labelled(&[3], &[3]).unwrap();
+    assert!(!loss.exists());
+    writer.push_labelled(&[4, 5], &[-100, 5]).unwrap();
+    writer.push(&[6]).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(std::fs::read(&loss).unwrap(), [1, 1, 1, 0, 1, 1]);
+}
+
+#[test]
+fn tokens_that_are_not_trained_have_no_label_in_any_row() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/datatrove-loss.ds");
+    let store = TokenStore::datatrove(file).unwrap().vocab(65_536);
+    let next = |ids: &[u32], labels: &[i64]| -> Vec<(u32, i64)> {
+        let labels = labels[1..].iter().copied().chain([-100]);
+        ids.iter().copied().zip(labels).collect()
+    };
+    let mut expected: Vec<(u32, i64)> = documents()
+        .iter()
+        .zip(labels())
+        .filter(|(ids, _)| !ids.is_empty())
+        .flat_map(|(ids, labels)| next(ids, &labels))
+        .collect();
+    let fields = |row: &Packed| -> Vec<(u32, i64)> {
+        let all = row
+            .ids
+            .iter()
+            .copied()
+            .zip(row.labels.iter().copied())
+            .zip(&row.document);
+        all.filter(|&(_, &document)| document > 0)
+            .map(|(field, _)| field)
+            .collect()
+    };
+    let windows = store.windows(3).unwrap().fetch().collect().unwrap();
+    let windows: Vec<_> = windows
+        .iter()
+        .flat_map(|window| fields(&window.row().unwrap()))
+        .collect();
+    assert_eq!(windows, expected[..windows.len()]);
+    let packed = store
+        .labelled_documents()
+        .fetch()
+        .pack(Pack::concat(5))
+        .collect()
+        .unwrap();
+    assert_eq!(
+        packed.iter().flat_map(&fields).collect::<Vec<_>>(),
+        expected
+    );
+    let plan = crate::PackPlan::new(store.clone(), 5)
+        .step(1)
+        .graph()
+        .collect()
+        .unwrap();
+    let mut planned: Vec<_> = plan
+        .iter()
+        .flat_map(|row| fields(&row.read().unwrap()))
+        .collect();
+    let batches = store.token_batches(100).step(1).graph().collect().unwrap();
+    let mut batched: Vec<_> = batches
+        .iter()
+        .flat_map(|batch| batch.read_labelled().unwrap())
+        .filter(|tokens| !tokens.ids.is_empty())
+        .flat_map(|tokens| next(&tokens.ids, &tokens.labels.unwrap()))
+        .collect();
+    for fields in [&mut planned, &mut batched, &mut expected] {
+        fields.sort_unstable();
+    }
+    assert_eq!((&planned, &batched), (&expected, &expected));
+    // A sample has the next token of the next document as its label.
+    let samples = store
+        .gpt(&crate::GptOrder::new(4))
+        .unwrap()
+        .fetch()
+        .collect()
+        .unwrap();
+    let trained: std::collections::BTreeMap<u32, bool> = documents()
+        .concat()
+        .into_iter()
+        .zip(labels().concat().iter().map(|&label| label != -100))
+        .collect();
+    for sample in samples {
+        let (ids, row) = (sample.ids().unwrap(), sample.row().unwrap());
+        for (&next, &label) in ids[1..].iter().zip(&row.labels) {
+            assert_eq!(
+                label,
+                if trained[&next] {
+                    i64::from(next)
+                } else {
+                    -100
+                }
+            );
+        }
+    }
+}
+
+/// A tokenizer of 10 tokens with a name.
+struct Named(Option<&'static str>);
+
+impl Tokenizer for Named {
+    fn encode(&self, _: &str, _: bool) -> Result<Tokens> {
+        Ok(Tokens::default())
+    }
+    fn decode(&self, _: &[u32]) -> Result<String> {
+        Ok(String::new())
+    }
+    fn vocab_size(&self) -> usize {
+        10
+    }
+    fn token_to_id(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn name(&self) -> Option<&str> {
+        self.0
+    }
+}
+
+#[test]
+fn a_store_of_another_tokenizer_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ds");
+    let store = |name: &str, id| {
+        let mut writer = TokenWriter::datatrove(&path, TokenWidth::U16, name).unwrap();
+        writer.push(&[id]).unwrap();
+        writer.finish().unwrap();
+        TokenStore::datatrove(&path).unwrap()
+    };
+    let error = store("a", 9).for_tokenizer(&Named(Some("b"))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let said = "made with the tokenizer \"a\", and not with \"b\"";
+    assert!(error.to_string().ends_with(said), "{error}");
+    for (recorded, name) in [
+        ("a", Some("a")),
+        ("a", None),
+        ("Unknown Tokenizer", Some("b")),
+        ("", Some("b")),
+    ] {
+        let fits = store(recorded, 9).for_tokenizer(&Named(name)).unwrap();
+        assert_eq!(fits.document(0).unwrap(), [9]);
+        let larger = store(recorded, 10)
+            .for_tokenizer(&std::sync::Arc::new(Named(name)))
+            .unwrap();
+        assert!(
+            larger
+                .document(0)
+                .unwrap_err()
+                .to_string()
+                .contains("id 10, where ids are 0 to 9")
+        );
+    }
+}
+
+#[test]
+fn a_mask_that_does_not_fit_is_named() {
+    let store =
+        || TokenStore::from_flat("a.ds", vec![1, 0, 2, 0].into(), TokenWidth::U16, None).unwrap();
+    let short = store().loss("a.ds.loss", vec![1].into()).unwrap_err();
+    assert_eq!(
+        short.to_string(),
+        "corrupt: a.ds.loss: 1 bytes, and a.ds has 2 tokens"
+    );
+    let odd = store().loss("a.ds.loss", vec![1, 7].into()).unwrap();
+    let said = odd.check().unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "corrupt: a.ds.loss: byte 1: 7, where 0 and 1 are possible"
+    );
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut megatron = TokenWriter::megatron(dir.path().join("a"), TokenWidth::U16).unwrap();
+    megatron.push_labelled(&[1], &[1]).unwrap();
+    let mut datatrove =
+        TokenWriter::datatrove(dir.path().join("a.ds"), TokenWidth::U16, "").unwrap();
+    for (error, kind, said) in [
+        (
+            megatron.push_labelled(&[2], &[-100]),
+            ErrorKind::Unsupported,
+            "document 1 has tokens that are not trained",
+        ),
+        (
+            datatrove.push_labelled(&[2], &[3]),
+            ErrorKind::Unsupported,
+            "document 0, token 0: the label 3 of id 2",
+        ),
+        (
+            datatrove.push_labelled(&[2], &[]),
+            ErrorKind::Shape,
+            "document 0: 1 ids and 0 labels",
+        ),
+    ] {
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    datatrove.finish().unwrap();
+    assert_eq!(
+        TokenStore::datatrove(dir.path().join("a.ds"))
+            .unwrap()
+            .len(),
+        0
+    );
+}
+
 proptest! {
     // Each waits for the disk several times.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20) })]

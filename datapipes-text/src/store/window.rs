@@ -1,27 +1,28 @@
 //! Windows of tokens.
 
 use std::fmt;
+use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind, Result, Tensor};
 
 use super::TokenStore;
-use crate::Packed;
-use crate::pack::{Layout, Row};
+use crate::pack::Row;
+use crate::{Layout, Packed, Tokens};
 
 /// Some tokens in a row of a [`TokenStore`]: a position, until it is read.
 #[derive(Clone)]
 pub struct Window {
     store: TokenStore,
     start: u64,
-    length: usize,
+    layout: Arc<Layout>,
 }
 
 impl Window {
-    pub(super) fn new(store: TokenStore, start: u64, length: usize) -> Window {
+    pub(super) fn new(store: TokenStore, start: u64, layout: Arc<Layout>) -> Window {
         Window {
             store,
             start,
-            length,
+            layout,
         }
     }
 
@@ -42,34 +43,33 @@ impl Window {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let store = &self.store.0;
-        let range = self.start..self.start + self.length as u64;
+        let length = self.layout.length;
+        let range = self.start..self.start + length as u64;
         if store.vocab.is_some() {
             self.store
-                .read(range.clone(), &mut Vec::with_capacity(self.length))?;
+                .read(range.clone(), &mut Vec::with_capacity(length))?;
         }
         let bytes = self.store.bytes(&range)?;
-        Tensor::from_bytes(
-            store.tokens.slice_ref(bytes),
-            store.width.dtype(),
-            [self.length],
-        )
+        Tensor::from_bytes(store.tokens.slice_ref(bytes), store.width.dtype(), [length])
     }
 
     /// Returns the window as a row with all fields, as [`Pack`](crate::Pack) makes them: labels are
-    /// the next tokens, also that after the window, and −100 at the end of each document.
+    /// the next tokens, also that after the window, and −100 at the end of each document, unless the
+    /// [`Layout`](crate::Layout) of the windows, or the [mask](TokenStore::loss) of the store, says
+    /// otherwise.
     ///
     /// # Errors
     /// `Corrupt` if the index contradicts itself, or for an id that is not in the
     /// [vocabulary](TokenStore::vocab); with file and byte.
     pub fn row(&self) -> Result<Packed> {
-        let (store, length) = (&self.store, self.length as u64);
+        let (store, layout) = (&self.store, &*self.layout);
+        let length = layout.length as u64;
         let (bounds, size) = (&store.0.bounds, store.0.width.size());
         let end = self.start + length;
-        let mut ids = Vec::with_capacity(self.length + 1);
+        let mut tokens = Tokens::from(Vec::with_capacity(layout.length + 1));
         // One more, as the label of the last.
-        store.read(self.start..(end + 1).min(store.len()), &mut ids)?;
-        let layout = Layout::new(self.length);
-        let mut row = Row::new(&layout);
+        store.read_labelled(self.start..(end + 1).min(store.len()), &mut tokens)?;
+        let mut row = Row::new(layout);
         let (mut at, mut number) = (self.start, bounds.find(self.start, size)?);
         while at < end {
             let place = bounds.place(number, size)?;
@@ -89,7 +89,9 @@ impl Window {
             let piece = (place.end.min(end) - at) as usize;
             let known = piece + usize::from(place.end > end);
             if piece > 0 {
-                row.push(&layout, &ids[begin..begin + known], None, 0..piece);
+                let known = begin..begin + known;
+                let labels = tokens.labels.as_ref().map(|labels| &labels[known.clone()]);
+                row.push(layout, &tokens.ids[known], labels, 0..piece);
             }
             at += piece as u64;
             number += 1;
@@ -98,7 +100,7 @@ impl Window {
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
         }
-        Ok(row.finish(&layout))
+        Ok(row.finish(layout))
     }
 }
 
@@ -106,7 +108,7 @@ impl fmt::Debug for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Window")
             .field("start", &self.start)
-            .field("length", &self.length)
+            .field("length", &self.layout.length)
             .finish()
     }
 }

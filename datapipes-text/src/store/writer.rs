@@ -43,6 +43,8 @@ pub struct TokenWriter {
     format: Format,
     /// End of each document, in tokens, of 64 bits.
     ends: BufWriter<File>,
+    /// Mask of the tokens that are trained, once there is one that is not.
+    loss: Option<BufWriter<File>>,
     documents: u64,
     len: u64,
     /// True once a write failed.
@@ -142,13 +144,22 @@ impl TokenWriter {
             return Err(Error::new(ErrorKind::Config, message));
         }
         remove(index)?;
+        let loss_path = with(&path, ".loss");
+        if documents == 0 {
+            remove(&loss_path)?;
+        }
         let mut ends = open_at(&ends_path, documents, 8, documents == 0)?;
         let len = match documents {
             0 => 0,
             _ => last(&mut ends).map_err(|error| map::failed(&ends_path, error))?,
         };
         let tokens = open_at(&path, len, width.size() as u64, documents == 0)?;
+        let loss = match loss_path.exists() {
+            true => Some(open_at(&loss_path, len, 1, false)?),
+            false => None,
+        };
         Ok(TokenWriter {
+            loss: loss.map(BufWriter::new),
             tokens: BufWriter::with_capacity(1 << 18, tokens),
             ends: BufWriter::new(ends),
             path,
@@ -178,6 +189,62 @@ impl TokenWriter {
     /// the document is written. Errors of writing, after which every call fails: a new writer resumes
     /// after the documents that were synced.
     pub fn push(&mut self, ids: &[u32]) -> Result<()> {
+        self.add(ids, None)
+    }
+
+    /// Writes a document with labels, of which those that are −100 are not trained: a chat's prompt.
+    /// They become `PATH.loss`, a byte for each token, as datatrove writes it with
+    /// `save_loss_metadata`. There is no such file as long as all tokens are trained.
+    ///
+    /// # Errors
+    /// As [`push`](TokenWriter::push); `Shape` for another number of labels than of ids;
+    /// `Unsupported` for a label that is neither −100 nor the token itself, with document and token,
+    /// and for a label of −100 in Megatron's files, which have no mask.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_text::{TokenStore, TokenWidth, TokenWriter};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let path = dir.path().join("chats.ds");
+    /// let mut writer = TokenWriter::datatrove(&path, TokenWidth::U16, "my tokenizer")?;
+    /// writer.push_labelled(&[5, 6, 7], &[-100, -100, 7])?;
+    /// writer.finish()?;
+    /// let tokens = TokenStore::datatrove(&path)?.labelled_document(0)?;
+    /// assert_eq!(tokens.labels, Some(vec![-100, -100, 7]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn push_labelled(&mut self, ids: &[u32], labels: &[i64]) -> Result<()> {
+        let number = self.documents;
+        let wrong = |kind, what: String| {
+            let what = format!("{}: document {number}{what}", name(&self.path));
+            Err(Error::new(kind, what))
+        };
+        if ids.len() != labels.len() {
+            let what = format!(": {} ids and {} labels", ids.len(), labels.len());
+            return wrong(ErrorKind::Shape, what);
+        }
+        let is_other = |(&id, &label): (&u32, &i64)| label != -100 && label != i64::from(id);
+        if let Some(at) = ids.iter().zip(labels).position(is_other) {
+            let what = format!(
+                ", token {at}: the label {} of id {}, where a mask has that or -100",
+                labels[at], ids[at]
+            );
+            return wrong(ErrorKind::Unsupported, what);
+        }
+        let trained: Vec<u8> = labels
+            .iter()
+            .map(|&label| u8::from(label != -100))
+            .collect();
+        if trained.contains(&0) && matches!(self.format, Format::Megatron(..)) {
+            let what =
+                " has tokens that are not trained: Megatron's files have no mask, datatrove's do";
+            return wrong(ErrorKind::Unsupported, what.to_owned());
+        }
+        self.add(ids, Some(&trained))
+    }
+
+    fn add(&mut self, ids: &[u32], trained: Option<&[u8]>) -> Result<()> {
         self.check()?;
         let number = self.documents;
         if let Some(at) = ids.iter().position(|&id| id > self.width.max_id()) {
@@ -199,6 +266,15 @@ impl TokenWriter {
             );
             return Err(Error::new(ErrorKind::Limit, message));
         }
+        if self.loss.is_none() && trained.is_some_and(|trained| trained.contains(&0)) {
+            // All tokens before are trained. The file is there with all of them, or not at all.
+            let path = with(&self.path, ".loss");
+            let ones = |to: &mut BufWriter<File>| {
+                std::io::copy(&mut std::io::repeat(1).take(self.len), to).map(drop)
+            };
+            write(&path, ones)?;
+            self.loss = Some(BufWriter::new(open_at(&path, self.len, 1, false)?));
+        }
         let bytes = &mut self.bytes;
         bytes.clear();
         match self.width {
@@ -210,10 +286,18 @@ impl TokenWriter {
             TokenWidth::I64 => bytes.extend(ids.iter().flat_map(|&id| u64::from(id).to_le_bytes())),
         }
         let end = self.len + ids.len() as u64;
-        let result = self
+        let mut result = self
             .tokens
             .write_all(bytes)
             .and_then(|()| self.ends.write_all(&end.to_le_bytes()));
+        if let Some(loss) = &mut self.loss {
+            result = result.and_then(|()| match trained {
+                Some(trained) => loss.write_all(trained),
+                None => {
+                    std::io::copy(&mut std::io::repeat(1).take(ids.len() as u64), loss).map(drop)
+                }
+            });
+        }
         self.written(result)?;
         (self.documents, self.len) = (self.documents + 1, end);
         Ok(())
@@ -246,7 +330,9 @@ impl TokenWriter {
             file.flush()?;
             file.get_ref().sync_data()
         };
-        let result = sync(&mut self.tokens).and_then(|()| sync(&mut self.ends));
+        let result = sync(&mut self.tokens)
+            .and_then(|()| self.loss.as_mut().map_or(Ok(()), sync))
+            .and_then(|()| sync(&mut self.ends));
         self.written(result)?;
         Ok(self.documents)
     }

@@ -24,6 +24,7 @@ pub struct HfTokenizer {
     tokenizer: tokenizers::Tokenizer,
     adds_special: bool,
     vocab: usize,
+    name: Option<String>,
 }
 
 impl HfTokenizer {
@@ -68,6 +69,7 @@ impl HfTokenizer {
             tokenizer,
             adds_special: false,
             vocab,
+            name: None,
         }
     }
 
@@ -77,6 +79,14 @@ impl HfTokenizer {
     pub fn add_special_tokens(self) -> Self {
         HfTokenizer {
             adds_special: true,
+            ..self
+        }
+    }
+
+    /// Sets the name by which token stores know the tokenizer, such as that of its repository.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        HfTokenizer {
+            name: Some(name.into()),
             ..self
         }
     }
@@ -124,6 +134,9 @@ impl Tokenizer for HfTokenizer {
     }
     fn token_to_id(&self, token: &str) -> Option<u32> {
         self.tokenizer.token_to_id(token)
+    }
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 }
 

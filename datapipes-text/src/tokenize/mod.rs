@@ -72,6 +72,13 @@ pub trait Tokenizer: Send + Sync + 'static {
 
     /// Returns the id of a token, such as `<|endoftext|>`; `None` if there is no such token.
     fn token_to_id(&self, token: &str) -> Option<u32>;
+
+    /// Returns the name by which token stores know the tokenizer, as datatrove's metadata has it:
+    /// `"gpt2"`. `None`, the default, if it has none; see
+    /// [`TokenStore::for_tokenizer`](crate::TokenStore::for_tokenizer).
+    fn name(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
@@ -87,10 +94,24 @@ impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
     fn token_to_id(&self, token: &str) -> Option<u32> {
         (**self).token_to_id(token)
     }
+    fn name(&self) -> Option<&str> {
+        (**self).name()
+    }
 }
 
 /// Text whose tokens tell tokenizers apart.
 const PROBE: &str = "The 7 quick brown foxes, don't they? naïve Übergröße 漢字 кот 🦊\n\tif x == 0x1F:  return None";
+
+/// Describes a tokenizer, so that another one with as many tokens is found when an epoch is resumed.
+pub(crate) fn fingerprint(tokenizer: &dyn Tokenizer) -> String {
+    let ids = tokenizer.encode(PROBE, false).unwrap_or_default().ids;
+    let key = ids.iter().fold(ids.len() as u64, |key, &id| {
+        (key ^ u64::from(id))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23)
+    });
+    format!("{} tokens, {key:016x}", tokenizer.vocab_size())
+}
 
 /// Tokenizes texts; see [`TokenizeGraphExt::tokenize`].
 #[derive(Clone)]
@@ -199,14 +220,7 @@ impl Tokenize {
     }
 
     fn settings(&self) -> String {
-        // Another tokenizer with as many tokens is found when an epoch is resumed.
-        let ids = self.tokenizer.encode(PROBE, false).unwrap_or_default().ids;
-        let key = ids.iter().fold(ids.len() as u64, |key, &id| {
-            (key ^ u64::from(id))
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(23)
-        });
-        let mut said = format!("{} tokens, {key:016x}", self.tokenizer.vocab_size());
+        let mut said = fingerprint(&*self.tokenizer);
         for (what, value) in [
             ("begin", self.begin.map(u64::from)),
             ("end", self.end.map(u64::from)),

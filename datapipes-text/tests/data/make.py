@@ -67,6 +67,11 @@ def datatrove():
         for ids in DOCUMENTS:
             file.write(ids, None)
         file.close()
+    file = TokenizedFile(
+        str(HERE), "datatrove-loss.ds", tokenizer_name_or_path="gpt2", save_final_metadata=True, save_loss_metadata=True)
+    for ids in DOCUMENTS:
+        file.write(ids, [at % 3 != 1 for at in range(len(ids))])
+    file.close()
 
 
 def module(root, name, file):

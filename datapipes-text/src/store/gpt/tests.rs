@@ -113,7 +113,7 @@ proptest! {
         prop_assert!(order.starts.len() as u64 >= samples);
         let stream: Vec<u32> = order.sequences.iter().flat_map(|&number| store.document(number.into()).unwrap()).collect();
         for (number, &start) in order.starts.iter().enumerate() {
-            prop_assert_eq!(order.ids(start).unwrap(), &stream[number * length..=(number + 1) * length]);
+            prop_assert_eq!(order.tokens(start).unwrap().ids, &stream[number * length..=(number + 1) * length]);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod count;
 mod schedule;
+mod sized;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -12,9 +13,10 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 pub use schedule::Schedule;
+pub use sized::MixBySize;
 
-use crate::{Context, Graph, Hints, Item, Items, Join, Origin, Rerun, Upstream};
-use turns::{ByStep, Turns};
+use crate::{Context, Graph, Hints, Item, Items, Join, Origin, Rerun, Result, Upstream, Wire};
+use turns::{ByStep, Turns, TurnsState};
 
 /// Mixes inputs by weight, in exact shares; see [`Graph::mix`].
 #[derive(Clone)]
@@ -68,7 +70,7 @@ impl Mix {
 
     /// Returns the turns, restored from the snapshot if there is one, and the rest of the snapshot,
     /// which belongs to the caller.
-    fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
+    fn turns(&self, cx: &Context, inputs: usize) -> Result<(Turns, Vec<bool>)> {
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
         let Some((restored, rest)) = cx.restored()? else {
             return Ok((turns, vec![true; inputs]));
@@ -102,38 +104,147 @@ impl fmt::Debug for Mix {
     }
 }
 
+/// An order of turns.
+trait Takes<T>: Send + 'static {
+    type State: Wire;
+
+    fn state(&self) -> Self::State;
+    /// Returns the input whose turn it is, if there is one.
+    fn next(&mut self) -> Option<usize>;
+    /// Returns the size of an item, before it is given out.
+    fn measure(&self, item: &T) -> u64;
+    /// Records that an item of a size came, or an error in its place.
+    fn gave(&mut self, input: usize, size: u64) -> Result<()>;
+    /// Leaves out an input; the shares of the others keep their proportions from here on.
+    fn leave_out(&mut self, input: usize);
+    /// Returns true for an input that is not left out.
+    fn has(&self, input: usize) -> bool;
+}
+
+impl<T> Takes<T> for Turns {
+    type State = TurnsState;
+
+    fn state(&self) -> TurnsState {
+        self.state()
+    }
+    fn next(&mut self) -> Option<usize> {
+        self.next()
+    }
+    fn measure(&self, _: &T) -> u64 {
+        1
+    }
+    fn gave(&mut self, _: usize, _: u64) -> Result<()> {
+        self.gave()
+    }
+    fn leave_out(&mut self, input: usize) {
+        self.leave_out(input);
+    }
+    fn has(&self, input: usize) -> bool {
+        self.has(input)
+    }
+}
+
+/// Joins streams that do not cycle.
+fn join<T: Send + 'static>(
+    turns: Result<(impl Takes<T>, Vec<bool>)>,
+    stop: Stop,
+    mut inputs: Vec<Items<T>>,
+    cx: &Context,
+) -> Items<T> {
+    let cx = cx.clone();
+    Items::generate(async move |out| {
+        let mut turns = match turns {
+            Ok((turns, _)) => turns,
+            Err(error) => return out.emit(Err(error)).await,
+        };
+        close(&turns, &mut inputs);
+        loop {
+            out.snapshot(&cx, || (turns.state(), Vec::<bool>::new()));
+            let Some(turn) = turns.next() else { return };
+            match inputs[turn].next().await {
+                Some(item) => {
+                    let size = item.as_ref().map_or(0, |item| turns.measure(item));
+                    out.emit(item).await;
+                    if let Err(error) = turns.gave(turn, size) {
+                        return out.emit(Err(error)).await;
+                    }
+                }
+                None if stop == Stop::FirstExhausted => return,
+                None => {
+                    inputs[turn] = Items::empty();
+                    turns.leave_out(turn);
+                }
+            }
+        }
+    })
+}
+
+/// Joins streams that signal by `None` that they start again.
+fn join_cycled<T: Send + 'static>(
+    turns: Result<(impl Takes<T>, Vec<bool>)>,
+    stop: Stop,
+    mut inputs: Vec<Items<Option<T>>>,
+    cx: &Context,
+) -> Items<T> {
+    let cx = cx.clone();
+    Items::generate(async move |out| {
+        let (mut turns, mut unfinished) = match turns {
+            Ok(turns) => turns,
+            Err(error) => return out.emit(Err(error)).await,
+        };
+        unfinished.resize(inputs.len(), true);
+        close(&turns, &mut inputs);
+        loop {
+            out.snapshot(&cx, || (turns.state(), unfinished.clone()));
+            let Some(turn) = turns.next() else { return };
+            loop {
+                let item = match inputs[turn].next().await {
+                    Some(Err(error)) => Some(Err(error)),
+                    Some(Ok(item)) => {
+                        let (value, origin) = item.into_parts();
+                        value.map(|value| Ok(Item::new(value, origin)))
+                    }
+                    None => {
+                        inputs[turn] = Items::empty();
+                        turns.leave_out(turn);
+                        None
+                    }
+                };
+                if let Some(item) = item {
+                    let size = item.as_ref().map_or(0, |item| turns.measure(item));
+                    out.emit(item).await;
+                    if let Err(error) = turns.gave(turn, size) {
+                        return out.emit(Err(error)).await;
+                    }
+                    break;
+                }
+                unfinished[turn] = false;
+                if stop == Stop::CycleUntilAll && !unfinished.contains(&true) {
+                    return;
+                }
+                if !turns.has(turn) {
+                    break;
+                }
+            }
+        }
+    })
+}
+
+/// Closes the inputs that are left out.
+fn close<T, U: Send + 'static>(turns: &impl Takes<T>, inputs: &mut [Items<U>]) {
+    for (number, input) in inputs.iter_mut().enumerate() {
+        if !turns.has(number) {
+            *input = Items::empty();
+        }
+    }
+}
+
 /// Joins streams that must not cycle: [`Stop::FirstExhausted`] or [`Stop::AllExhausted`].
 impl<T: Send + 'static> Join<Vec<T>> for Mix {
     type Out = T;
 
-    fn join(&self, mut inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        let (this, cx) = (self.clone(), cx.clone());
-        Items::generate(async move |out| {
-            let (mut turns, _) = match this.turns(&cx, inputs.len()) {
-                Ok(turns) => turns,
-                Err(error) => return out.emit(Err(error)).await,
-            };
-            turns
-                .left_out()
-                .for_each(|input| inputs[input] = Items::empty());
-            loop {
-                out.snapshot(&cx, || (turns.state(), Vec::<bool>::new()));
-                let Some(turn) = turns.next() else { return };
-                match inputs[turn].next().await {
-                    Some(item) => {
-                        out.emit(item).await;
-                        if let Err(error) = turns.gave() {
-                            return out.emit(Err(error)).await;
-                        }
-                    }
-                    None if this.stop == Stop::FirstExhausted => return,
-                    None => {
-                        inputs[turn] = Items::empty();
-                        turns.leave_out(turn);
-                    }
-                }
-            }
-        })
+    fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
+        join(self.turns(cx, inputs.len()), self.stop, inputs, cx)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.count(inputs)
@@ -149,50 +260,8 @@ struct MixCycled(Mix);
 impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
     type Out = T;
 
-    fn join(&self, mut inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
-        let (this, cx) = (self.0.clone(), cx.clone());
-        Items::generate(async move |out| {
-            let (mut turns, mut unfinished) = match this.turns(&cx, inputs.len()) {
-                Ok(turns) => turns,
-                Err(error) => return out.emit(Err(error)).await,
-            };
-            unfinished.resize(inputs.len(), true);
-            turns
-                .left_out()
-                .for_each(|input| inputs[input] = Items::empty());
-            loop {
-                out.snapshot(&cx, || (turns.state(), unfinished.clone()));
-                let Some(turn) = turns.next() else { return };
-                loop {
-                    let item = match inputs[turn].next().await {
-                        Some(Err(error)) => Some(Err(error)),
-                        Some(Ok(item)) => {
-                            let (value, origin) = item.into_parts();
-                            value.map(|value| Ok(Item::new(value, origin)))
-                        }
-                        None => {
-                            inputs[turn] = Items::empty();
-                            turns.leave_out(turn);
-                            None
-                        }
-                    };
-                    if let Some(item) = item {
-                        out.emit(item).await;
-                        if let Err(error) = turns.gave() {
-                            return out.emit(Err(error)).await;
-                        }
-                        break;
-                    }
-                    unfinished[turn] = false;
-                    if this.stop == Stop::CycleUntilAll && !unfinished.contains(&true) {
-                        return;
-                    }
-                    if !turns.has(turn) {
-                        break;
-                    }
-                }
-            }
-        })
+    fn join(&self, inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
+        join_cycled(self.0.turns(cx, inputs.len()), self.0.stop, inputs, cx)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.0.count(inputs)

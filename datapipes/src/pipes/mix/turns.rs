@@ -196,14 +196,6 @@ impl Turns {
         Ok(())
     }
 
-    pub(super) fn left_out(&self) -> impl Iterator<Item = usize> {
-        self.open
-            .iter()
-            .enumerate()
-            .filter(|&(_, &open)| !open)
-            .map(|(input, _)| input)
-    }
-
     pub(super) fn has(&self, input: usize) -> bool {
         self.open[input]
     }
