@@ -1,9 +1,12 @@
 //! The command `tokenize`, run as a program.
 
+use std::collections::HashMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 
 use datapipes_text::{HfTokenizer, TokenStore, TokenWidth, Tokenize};
 use flate2::{Compression, write::GzEncoder};
@@ -430,7 +433,7 @@ fn what_cannot_be_read_is_named() {
     says(
         &["empty"],
         &[],
-        "empty: no files of JSON lines or text, by their names",
+        "empty: no files of JSON lines, Parquet or text, by their names",
     );
     says(&["a.jsonl", "b.txt"], &[], "a.jsonl is jsonl and ");
     says(
@@ -534,4 +537,121 @@ fn wrong_usage_is_told_from_failure() {
         run(&["--version"]).1,
         format!("datapipes {}\n", env!("CARGO_PKG_VERSION"))
     );
+}
+
+#[test]
+fn a_row_of_parquet_is_a_document() {
+    let place = Place::new();
+    let table = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../datapipes-io/tests/data/table.parquet"
+    );
+    place.write("in/a.parquet", fs::read(table).unwrap());
+    let said = place.fails(&["in"], "out", &["--end", "<eos>"]);
+    let what = "a.parquet/3: corrupt: row 4, field \"text\" is null, not a string";
+    assert!(
+        said.starts_with("error: field: ") && said.contains(what),
+        "{said}"
+    );
+    let (_, said) = place.succeeds(&["in"], "out", &["--end", "<eos>", "--skip-errors"]);
+    assert!(said.contains(what), "{said}");
+    let rows = [
+        "one", "", "zwei ü", "", "zwei ü", "one", "", "zwei ü", "one",
+    ];
+    let rows = rows.map(str::to_owned);
+    assert_eq!(documents(&place.megatron("out")), place.encode(&rows));
+    let said = place.fails(&["in/*.parquet"], "none", &["--field", "body"]);
+    assert!(
+        said.contains("a.parquet: not found: ") && said.contains("body"),
+        "{said}"
+    );
+}
+
+/// Serves answers by path, each `Connection: close`, until the process ends; returns its address.
+fn serve(answers: Arc<Mutex<HashMap<String, Vec<u8>>>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = BufReader::new(socket.unwrap());
+            let (mut head, mut line) = (String::new(), String::new());
+            while socket.read_line(&mut line).unwrap() > 2 {
+                head += &std::mem::take(&mut line);
+            }
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            let found = answers.lock().unwrap().get(path).cloned();
+            let (line, body) = match found {
+                Some(body) => ("200 OK", body),
+                None => ("404 Not Found", Vec::new()),
+            };
+            let size = body.len();
+            let answer =
+                format!("HTTP/1.1 {line}\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n");
+            let mut answer = answer.into_bytes();
+            if !head.starts_with("HEAD ") {
+                answer.extend(body);
+            }
+            let _ = socket.get_mut().write_all(&answer);
+        }
+    });
+    url
+}
+
+/// The system kills the first run; see [`a_killed_run_is_resumed_exactly`].
+#[cfg(unix)]
+#[test]
+fn a_run_over_the_hub_goes_on_at_its_commit_where_the_branch_has_moved() {
+    let place = Place::new();
+    let answers = Arc::new(Mutex::new(HashMap::new()));
+    let answer = |path: &str, body: &[u8]| {
+        let path = format!("/{path}");
+        answers.lock().unwrap().insert(path, body.to_vec());
+    };
+    let point = |commit: &str| {
+        let body = json!({ "sha": commit }).to_string();
+        answer(
+            "api/datasets/org/name/revision/main?expand=sha",
+            body.as_bytes(),
+        );
+    };
+    let (old, new) = ("1".repeat(40), "2".repeat(40));
+    let all = texts(3000, 40);
+    for (commit, texts) in [(&old, &all[..]), (&new, &all[1500..])] {
+        let body = json_lines(texts);
+        let tree = json!([{ "type": "file", "path": "x/a.jsonl", "size": body.len() }]);
+        let tree = tree.to_string();
+        for folder in ["", "/x"] {
+            let path =
+                format!("api/datasets/org/name/tree/{commit}{folder}?recursive=true&expand=false");
+            answer(&path, tree.as_bytes());
+        }
+        let path = format!("datasets/org/name/resolve/{commit}/x/a.jsonl");
+        answer(&path, body.as_bytes());
+    }
+    let hub = serve(answers.clone());
+    for url in ["hf://datasets/org/name", "hf://datasets/org/name/x/*.jsonl"] {
+        point(&old);
+        let out = format!("out{}", url.len());
+        let options = ["--end", "<eos>", "--checkpoint-every", "7000", url];
+        let mut run = place.command(&[], &out, &options);
+        run.env("HF_ENDPOINT", &hub);
+        let killed = Command::new("sh")
+            .args(["-c", r#"ulimit -c 0; ulimit -f "$0"; exec "$@""#, "90"])
+            .arg(run.get_program())
+            .args(run.get_args())
+            .env("HF_ENDPOINT", &hub)
+            .output()
+            .unwrap();
+        assert!(!killed.status.success(), "{killed:?}");
+        point(&new);
+        let output = run.output().unwrap();
+        let said = text(output.stderr);
+        assert!(said.starts_with("resumed after "), "{said}");
+        assert_eq!(documents(&place.megatron(&out)), place.encode(&all));
+        // Another folder has the newest.
+        let mut other = place.command(&[], &format!("new-{out}"), &options);
+        assert!(other.env("HF_ENDPOINT", &hub).status().unwrap().success());
+        let store = place.megatron(&format!("new-{out}"));
+        assert_eq!(store.document_count(), 1500);
+    }
 }

@@ -165,7 +165,8 @@ pub use items::{Chunks, Demand, Emitter, Held, Items, Place};
 pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
 pub use origin::{Children, Origin};
 pub use pipe::{
-    Arity, Crossing, Dealing, Hints, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
+    Arity, Crossing, Dealing, Hints, Inputs, Join, Pipe, Rerun, Revision, Role, Source, Split,
+    Upstream, Work,
 };
 pub use processes::Processes;
 #[cfg(feature = "remote")]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::Stream;
 
 pub use self::crossing::Crossing;
-pub use self::hints::{Arity, Dealing, Hints, Role, Work};
+pub use self::hints::{Arity, Dealing, Hints, Revision, Role, Work};
 use crate::{Context, Item, Items, PipeSnapshot, Result};
 
 /// Turns one stream of items into another.

@@ -23,6 +23,8 @@ use crate::lock::open;
 pub enum Layout {
     /// A JSON object on each line.
     JsonLines,
+    /// A row of a table for each.
+    Parquet,
     /// Each file is a document.
     Text,
 }
@@ -31,6 +33,7 @@ impl Layout {
     fn of_name(name: &str) -> Option<Layout> {
         match Kind::of(name, &[]) {
             Kind::JsonLines => Some(Layout::JsonLines),
+            Kind::Parquet => Some(Layout::Parquet),
             Kind::Text => Some(Layout::Text),
             _ => None,
         }
@@ -43,8 +46,9 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Layout, String> {
         match text {
             "jsonl" => Ok(Layout::JsonLines),
+            "parquet" => Ok(Layout::Parquet),
             "text" => Ok(Layout::Text),
-            _ => Err("not one of jsonl, text".into()),
+            _ => Err("not one of jsonl, parquet, text".into()),
         }
     }
 }
@@ -53,6 +57,7 @@ impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Layout::JsonLines => "jsonl",
+            Layout::Parquet => "parquet",
             Layout::Text => "text",
         })
     }
@@ -85,15 +90,21 @@ pub struct CorpusFile {
 
 impl Corpus {
     /// Finds the files of paths, folders, patterns and URLs, in the order in which they are given;
-    /// those of a folder or pattern sorted by name.
+    /// those of a folder or pattern sorted by name. A store with revisions is read at that of its
+    /// files in `before`, names with their revisions.
     ///
     /// # Errors
     /// `NotFound` for a place with no files; `Config` if names do not say how documents lie in the
     /// files, or not the same for all; the errors of stores.
-    pub fn find(places: &[String], layout: Option<Layout>, lock: Option<&Lock>) -> Result<Corpus> {
+    pub fn find(
+        places: &[String],
+        layout: Option<Layout>,
+        lock: Option<&Lock>,
+        before: &[(String, String)],
+    ) -> Result<Corpus> {
         let mut found = Vec::new();
         for place in places {
-            found.extend(list(place, layout, lock)?);
+            found.extend(list(place, layout, lock, before)?);
         }
         let layout = match layout {
             Some(layout) => layout,
@@ -181,7 +192,12 @@ struct Found {
 }
 
 /// Returns the files of a place. Of a folder these are the files of the layout, by their names.
-fn list(place: &str, layout: Option<Layout>, lock: Option<&Lock>) -> Result<Vec<Found>> {
+fn list(
+    place: &str,
+    layout: Option<Layout>,
+    lock: Option<&Lock>,
+    before: &[(String, String)],
+) -> Result<Vec<Found>> {
     let is_url = place.contains("://");
     let local = Path::new(place);
     // In a URL a question mark is no wildcard.
@@ -203,6 +219,10 @@ fn list(place: &str, layout: Option<Layout>, lock: Option<&Lock>) -> Result<Vec<
         _ => (split(place, place.len()).0, None),
     };
     let store = open(if base.is_empty() { "." } else { base }, lock)?;
+    let of_store = |(name, _): &&(String, String)| name.starts_with(store.url());
+    if let Some((_, revision)) = before.iter().find(of_store) {
+        store.pin_revision(revision)?;
+    }
     let keys = match pattern {
         None => {
             let key = &place[base.len()..];
@@ -226,7 +246,7 @@ fn list(place: &str, layout: Option<Layout>, lock: Option<&Lock>) -> Result<Vec<
     };
     if keys.is_empty() {
         return nothing(match is_folder {
-            true => "no files of JSON lines or text, by their names",
+            true => "no files of JSON lines, Parquet or text, by their names",
             false => "no file matches",
         });
     }
@@ -266,7 +286,7 @@ fn layout_of(found: &[Found]) -> Result<Layout> {
             }
             (None, _) => format!("{name}: its name does not say what it holds"),
         };
-        let help = "--as jsonl reads JSON lines, --as text each file as a document";
+        let help = "--as jsonl reads JSON lines, --as parquet rows of Parquet, --as text each file as a document";
         return Err(Error::new(ErrorKind::Config, format!("{problem}; {help}")));
     }
     Ok(first.expect("each place has files").0)

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use datapipes::loader::Stats;
 use datapipes::{BoxError, DataLoader, Graph, OnError};
-use datapipes_io::formats::Lines;
+use datapipes_io::formats::{Lines, Parquet, ParquetRows};
 use datapipes_io::prelude::*;
 use datapipes_text::{HfTokenizer, Tokenize, Tokenizer, Tokens, prelude::*};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -33,18 +33,18 @@ const USAGE: &str = "datapipes tokenize IN… --tokenizer tokenizer.json --out D
 Makes one token store of all documents of a corpus, in the order of the files. The store is the same
 for any number of workers. A run that was stopped is resumed by the same command, after the last
 checkpoint, or from the beginning if there is none. The files must be the same: only their names and
-sizes are compared, and the commit of a repository of the hub (hf://).
+sizes are compared. A repository of the hub (hf://) is read at the commit of the first run in DIR.
 
 IN is a file, a folder, a pattern in quotes ('data/**/*.jsonl.zst') or a URL. Files hold JSON lines
-(.jsonl, .ndjson: a document on each line) or plain text (.txt, .text, .md, .log: a document each),
-compressed or not (gzip, zstd, xz, bzip2, lz4). Of a folder only files with these names are read,
-also with --as; a pattern ('data/**/*.json.gz') reads all files that it matches.
+(.jsonl, .ndjson: a document on each line), Parquet (.parquet: a document in each row) or plain text
+(.txt, .text, .md, .log: a document each), compressed or not (gzip, zstd, xz, bzip2, lz4); a Parquet
+file is in memory as a whole. Of a folder only files with these names are read, also with --as; a pattern ('data/**/*.json.gz') reads all files that it matches.
 
   --tokenizer FILE            a tokenizer.json of Hugging Face
   --out DIR                   folder of the store; it is made if it is not there
-  --as jsonl|text             how documents lie in files that are named one by one or by a pattern;
+  --as jsonl|parquet|text     how documents lie in files that are named one by one or by a pattern;
                               of a folder, only the files whose names say so are read
-  --field NAME                field of a JSON line with the text [text]
+  --field NAME                field of a JSON line, or column, with the text [text]
   --format megatron|datatrove
                               DIR/corpus.bin and .idx, or DIR/corpus.ds, .ds.index and .ds.metadata
                               [megatron]
@@ -129,7 +129,10 @@ fn run(args: &Args) -> Result<(), BoxError> {
     if let Some(token) = text("end") {
         tokenize = tokenize.end(&token);
     }
-    let corpus = Arc::new(Corpus::find(&args.words, layout, locked(args)?.as_ref())?);
+    let folder = text("out").unwrap_or_default();
+    let before = output::revisions(Path::new(&folder));
+    let corpus = Corpus::find(&args.words, layout, locked(args)?.as_ref(), &before)?;
+    let corpus = Arc::new(corpus);
     let field = text("field").unwrap_or_else(|| "text".to_owned());
 
     let file = |file: &CorpusFile| match &file.revision {
@@ -139,7 +142,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
     let settings = json!({
         "tokenizer (SHA-256)": sha256(&json),
         "as": corpus.layout.to_string(),
-        "field": (corpus.layout == Layout::JsonLines).then_some(&field),
+        "field": (corpus.layout != Layout::Text).then_some(&field),
         "format": format.to_string(),
         "begin": text("begin"),
         "end": text("end"),
@@ -157,7 +160,6 @@ fn run(args: &Args) -> Result<(), BoxError> {
         loader = loader.workers(workers);
     }
     let loader = loader.build()?;
-    let folder = text("out").unwrap_or_default();
     let output = Output::open(Path::new(&folder), format, vocab, &name, &settings)?;
     if let Some(store) = output.finished()? {
         let (documents, tokens) = (store.document_count(), store.len());
@@ -180,6 +182,11 @@ fn graph(corpus: &Arc<Corpus>, field: String, tokenize: Tokenize) -> Graph<Token
         Layout::JsonLines => {
             let lines = files.stream_as(Lines::new().bytes(), WHOLE);
             lines.pipe(TextField::new(field)).tokenize(tokenize)
+        }
+        Layout::Parquet => {
+            let rows = ParquetRows::new(Parquet::new().columns([&field]));
+            let rows = files.load_files().read_as(rows);
+            rows.pipe(TextField::new(field)).tokenize(tokenize)
         }
         Layout::Text => {
             let texts = files.load_files().decompress().map(|file| {

@@ -165,6 +165,18 @@ impl Output {
     }
 }
 
+/// Returns the names of the files of the run before in a folder, and their revisions, of those that
+/// have any. A folder of no run has none.
+pub fn revisions(folder: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(folder.join("corpus.json")).unwrap_or_default();
+    // Settings that cannot be read are an error where the folder is opened.
+    let settings: Settings = serde_json::from_str(&text).unwrap_or_default();
+    let files = settings.get("files").and_then(Value::as_array);
+    let text = |file: &Value, key: &str| Some(file.get(key)?.as_str()?.to_owned());
+    let of = |file| Some((text(file, "name")?, text(file, "revision")?));
+    files.into_iter().flatten().filter_map(of).collect()
+}
+
 fn remove(path: &Path) -> Result<(), BoxError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(named(path, error)),

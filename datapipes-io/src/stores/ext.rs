@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Backoff, Context, Graph, Hints, Item, Items, Result, Source};
+use datapipes::{Backoff, Context, Graph, Hints, Item, Items, Result, Revision, Source};
 
 use super::local::is_inside;
 use super::names::Names;
@@ -81,7 +81,10 @@ pub trait StoreExt: Store + Sized {
             // The store itself refuses a key that leaves the folder, when the object is read.
             (_, key) => FileRef::stored(store.clone(), key, None),
         };
-        Graph::source(Files(keys.into_iter().map(file).collect()))
+        Graph::source(Files {
+            files: keys.into_iter().map(file).collect(),
+            revision: store.known_revision(),
+        })
     }
 
     /// Returns the objects with the given keys as data that is read by index: it can be shuffled as
@@ -278,13 +281,16 @@ pub trait StoreExt: Store + Sized {
 impl<S: Store> StoreExt for S {}
 
 /// References to objects of a store, in this order.
-struct Files(Arc<[FileRef]>);
+struct Files {
+    files: Arc<[FileRef]>,
+    revision: Revision,
+}
 
 impl Source for Files {
     type Out = FileRef;
 
     fn open(&self, cx: &Context) -> Items<FileRef> {
-        let (files, cx) = (self.0.clone(), cx.clone());
+        let (files, cx) = (self.files.clone(), cx.clone());
         let len = files.len() as u64;
         let places: Box<dyn Iterator<Item = u64> + Send> = match cx.wanted() {
             Some(wanted) => Box::new(wanted.positions(len)),
@@ -297,15 +303,18 @@ impl Source for Files {
         }))
     }
     fn len_hint(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
+        Some(self.files.len() as u64)
     }
     /// The names are part of the settings, so that a checkpoint of a graph with other names is
     /// refused.
     fn hints(&self) -> Hints {
         let mut names = Names::default();
-        self.0.iter().for_each(|file| names.add(&file.name(), None));
+        self.files
+            .iter()
+            .for_each(|file| names.add(&file.name(), None));
         Hints::any_order()
             .settings(&names)
+            .revision(self.revision.clone())
             .by_position(true)
             .never_blocks(true)
     }
@@ -333,6 +342,9 @@ impl MapPipe for Objects {
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
+    }
+    fn revision(&self) -> Revision {
+        self.store.known_revision()
     }
 }
 

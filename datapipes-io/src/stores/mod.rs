@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, Revision};
 use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 
@@ -116,6 +116,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Err(Error::new(ErrorKind::Config, words))
     }
 
+    /// Returns the revision that is read, as far as it is known without a request; of a store that
+    /// has none, or does not say, [`Unknown`](Revision::Unknown). Graphs over objects by their keys
+    /// compare it when an epoch is resumed.
+    fn known_revision(&self) -> Revision {
+        Revision::Unknown
+    }
+
     /// Returns the whole content of an object.
     ///
     /// # Errors
@@ -157,6 +164,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn pin_revision(&self, revision: &str) -> Result<()> {
         (**self).pin_revision(revision)
+    }
+    fn known_revision(&self) -> Revision {
+        (**self).known_revision()
     }
     async fn read(&self, key: &str) -> Result<Bytes> {
         (**self).read(key).await

@@ -3,11 +3,15 @@
 mod gzip;
 #[cfg(all(feature = "http", unix))]
 mod http;
+#[cfg(feature = "parquet")]
+mod in_lists;
 mod list;
 mod load;
 mod samples;
 #[cfg(unix)]
 mod samples_failing;
+#[cfg(all(feature = "arrow", feature = "mmap"))]
+mod saved_dataset;
 #[cfg(all(feature = "http", unix))]
 #[path = "../support/mod.rs"]
 mod support;

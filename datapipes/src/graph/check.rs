@@ -208,7 +208,15 @@ impl Checked<'_> {
     fn can_resume(&self, node: &FlowNode) -> Option<String> {
         let FlowNode { name, .. } = node;
         let hints = node.hints();
-        if !self.settings.resumable || resumable(self.flow, node) {
+        if !self.settings.resumable {
+            return None;
+        }
+        if let Some(why) = &hints.moving {
+            return Some(format!(
+                "{name}: an epoch could go on with other data: {why}"
+            ));
+        }
+        if resumable(self.flow, node) {
             return None;
         }
         Some(match hints.once {

@@ -9,8 +9,8 @@ use tokio::sync::OnceCell;
 use super::Lookup;
 use super::order::Index;
 use super::transformed::IndexLookup;
-use crate::Result;
 use crate::sync::lock;
+use crate::{Result, Revision};
 
 /// Keeps samples in memory, as many as fit into a number of bytes.
 ///
@@ -120,6 +120,9 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
     }
     fn name(&self) -> String {
         self.above.name()
+    }
+    fn revision(&self) -> Revision {
+        self.above.revision()
     }
     fn weigh(&self, sample: &T) -> Option<usize> {
         self.above.weigh(sample)

@@ -6,7 +6,7 @@ use futures::future::{join, join_all};
 use super::Lookup;
 use super::order::Index;
 use super::transformed::IndexLookup;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Revision};
 
 /// Pairs the samples of two data sets; both are read at once.
 pub(super) struct Zipped<A, B>(pub IndexLookup<A>, pub IndexLookup<B>);
@@ -42,6 +42,9 @@ impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
     }
     fn name(&self) -> String {
         self.0.name()
+    }
+    fn revision(&self) -> Revision {
+        self.0.revision().and(self.1.revision())
     }
     fn weigh(&self, (a, b): &(A, B)) -> Option<usize> {
         let (left, right) = (self.0.weigh(a), self.1.weigh(b));
@@ -98,6 +101,10 @@ impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
             .first()
             .map_or_else(|| "fetch".to_owned(), |first| first.name())
     }
+    fn revision(&self) -> Revision {
+        let all = self.0.iter().map(|samples| samples.revision());
+        all.fold(Revision::Unknown, Revision::and)
+    }
     fn weigh(&self, sample: &T) -> Option<usize> {
         self.0.iter().find_map(|samples| samples.weigh(sample))
     }
@@ -123,6 +130,9 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
     }
     fn name(&self) -> String {
         self.0.name()
+    }
+    fn revision(&self) -> Revision {
+        self.0.revision()
     }
     fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
         Some(

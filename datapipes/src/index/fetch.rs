@@ -108,7 +108,10 @@ where
         self.0.name()
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().work(Work::Io).arity(Arity::One)
+        Hints::shardable()
+            .work(Work::Io)
+            .arity(Arity::One)
+            .revision(self.0.revision())
     }
     fn weigh(&self, sample: &L::Out) -> Option<usize> {
         self.0.weigh(sample)

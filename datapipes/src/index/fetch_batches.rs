@@ -53,7 +53,10 @@ where
         "fetch_batches".to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().work(Work::Io).arity(Arity::One)
+        Hints::shardable()
+            .work(Work::Io)
+            .arity(Arity::One)
+            .revision(self.0.revision())
     }
     fn weigh(&self, samples: &Vec<L::Out>) -> Option<usize> {
         Some(

@@ -59,7 +59,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::join_all;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Revision};
 
 /// Data that is read by key: an object store, a table, a function.
 ///
@@ -107,6 +107,12 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
     /// alone.
     fn weigh(&self, _sample: &Self::Out) -> Option<usize> {
         None
+    }
+
+    /// Returns the revision that is read, as far as it is known before the first sample is. A fixed
+    /// one is compared when an epoch is resumed; see [`Hints::revision`](crate::Hints::revision).
+    fn revision(&self) -> Revision {
+        Revision::Unknown
     }
 }
 
@@ -167,6 +173,12 @@ pub trait MapPipe: Send + Sync + 'static {
     fn weigh(&self, _sample: &Self::Out) -> Option<usize> {
         None
     }
+
+    /// Returns the revision that is read, as far as it is known before the first sample is. A fixed
+    /// one is compared when an epoch is resumed; see [`Hints::revision`](crate::Hints::revision).
+    fn revision(&self) -> Revision {
+        Revision::Unknown
+    }
 }
 
 /// Every `MapPipe` is a lookup by index.
@@ -186,6 +198,9 @@ impl<M: MapPipe> Lookup<u64> for M {
     fn weigh(&self, sample: &M::Out) -> Option<usize> {
         MapPipe::weigh(self, sample)
     }
+    fn revision(&self) -> Revision {
+        MapPipe::revision(self)
+    }
 }
 
 /// A shared lookup is a lookup, too.
@@ -204,6 +219,9 @@ impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
     }
     fn weigh(&self, sample: &L::Out) -> Option<usize> {
         (**self).weigh(sample)
+    }
+    fn revision(&self) -> Revision {
+        (**self).revision()
     }
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::order::{Index, single};
 use super::{Lookup, MapPipe};
-use crate::{BoxError, Error, ErrorKind, Result};
+use crate::{BoxError, Error, ErrorKind, Result, Revision};
 
 /// The elements of a vector.
 pub(super) struct FromVec<T>(pub Vec<T>);
@@ -82,6 +82,9 @@ impl<M: MapPipe + ?Sized> Lookup<Index> for Samples<M> {
     }
     fn name(&self) -> String {
         self.0.name()
+    }
+    fn revision(&self) -> Revision {
+        self.0.revision()
     }
     fn weigh(&self, sample: &M::Out) -> Option<usize> {
         self.0.weigh(sample)

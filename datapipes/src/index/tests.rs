@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::pipes::{Batch, Stop};
-use crate::{DataLoader, Error, ErrorKind, Graph, Item, OnError, Order, Uneven};
+use crate::{DataLoader, Error, ErrorKind, Graph, Item, OnError, Order, Revision, Uneven};
 
 /// Samples that start at an index, so that data sets differ.
 fn data(from: u64, len: u64) -> Indexed<u64> {
@@ -964,5 +964,81 @@ fn joins_by_index_are_known_before_they_run() {
     for (a, b) in [(5, 9), (9, 5), (0, 3), (7, 7), (1, 20)] {
         steps(Indexed::mix([(data(a), 2.0), (data(b), 0.7)]));
         steps(Indexed::mix_to_first([(data(a), 2.0), (data(b), 0.7)]));
+    }
+}
+
+/// A data set of a repository.
+struct At(Revision);
+
+#[async_trait]
+impl MapPipe for At {
+    type Out = u64;
+
+    fn len(&self) -> u64 {
+        4
+    }
+    async fn get(&self, index: u64) -> Result<u64> {
+        Ok(index)
+    }
+    fn revision(&self) -> Revision {
+        self.0.clone()
+    }
+}
+
+#[test]
+fn an_epoch_is_resumed_only_on_the_revision_that_it_began_with() {
+    let at = |commit: &str| Indexed::new(At(Revision::Fixed(format!("commit {commit}"))));
+    let makers: [fn(Indexed<u64>) -> Graph<u64>; 5] = [
+        |data| data.shuffle().fetch(),
+        |data| data.map(|n| n + 1).cache(1 << 10).fetch(),
+        |data| data.zip(Indexed::range(4)).fetch().map(|(n, _)| n),
+        |data| Indexed::concat([Indexed::new(At(Revision::Unknown)), data]).fetch(),
+        |data| data.batch(2).weighed(|_| 8).fetch().map(|batch| batch[0]),
+    ];
+    for graph in makers {
+        let loader = |data| {
+            let loader = DataLoader::builder(graph(data)).seed(7).resumable();
+            loader.build().unwrap()
+        };
+        let first = loader(at("a1"));
+        let mut epoch = first.epoch(0).blocking();
+        epoch.next().unwrap().unwrap();
+        let checkpoint = epoch.checkpoint().unwrap();
+        let rest: Vec<u64> = epoch.map(Result::unwrap).collect();
+        let error = loader(at("b2"))
+            .resume(&checkpoint)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("commit a1") && error.contains("commit b2"),
+            "{error}"
+        );
+        let resumed = loader(at("a1")).resume(&checkpoint).unwrap().blocking();
+        assert_eq!(resumed.map(Result::unwrap).collect::<Vec<_>>(), rest);
+    }
+}
+
+#[test]
+fn data_that_may_move_is_refused_where_an_epoch_has_to_be_resumable() {
+    let moving = || At(Revision::Moving("a branch may move; name a commit".into()));
+    let data = || Indexed::new(moving());
+    let graphs = [
+        data().fetch(),
+        Indexed::concat([Indexed::range(2), data()]).fetch(),
+        data().zip(Indexed::range(4)).fetch().map(|(n, _)| n),
+        Graph::range(0..4)
+            .map(|n| vec![n])
+            .fetch_batches(moving())
+            .unbatch(),
+    ];
+    for graph in graphs {
+        let loader = DataLoader::builder(graph.clone()).resumable();
+        let error = loader.build().unwrap_err().to_string();
+        assert!(
+            error
+                .contains("an epoch could go on with other data: a branch may move; name a commit"),
+            "{error}"
+        );
+        assert_eq!(graph.collect().unwrap().len() % 2, 0);
     }
 }

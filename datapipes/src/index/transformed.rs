@@ -9,7 +9,7 @@ use futures::future::join_all;
 
 use super::order::Index;
 use super::{Lookup, contained};
-use crate::{BoxError, Error, Result};
+use crate::{BoxError, Error, Result, Revision};
 
 /// Lookup of the samples of an [`Indexed`](super::Indexed).
 pub(super) type IndexLookup<T> = Arc<dyn Lookup<Index, Out = T>>;
@@ -41,6 +41,9 @@ where
     }
     fn name(&self) -> String {
         self.above.name()
+    }
+    fn revision(&self) -> Revision {
+        self.above.revision()
     }
 }
 
@@ -76,6 +79,9 @@ where
     fn name(&self) -> String {
         self.above.name()
     }
+    fn revision(&self) -> Revision {
+        self.above.revision()
+    }
 }
 
 /// Samples with a weight for each.
@@ -100,6 +106,9 @@ where
     }
     fn name(&self) -> String {
         self.above.name()
+    }
+    fn revision(&self) -> Revision {
+        self.above.revision()
     }
     fn weigh(&self, sample: &T) -> Option<usize> {
         Some((self.weigh)(sample))

@@ -209,6 +209,10 @@ pub struct Hints {
     /// True if the items of a source exist only once, so that nothing can be read again. Defaults
     /// to false.
     pub once: bool,
+    /// Reason why another process may find other data than this one, as where a branch has moved.
+    /// `build()` refuses the node if an epoch has to be resumable. Set by
+    /// [`revision`](Hints::revision).
+    pub moving: Option<String>,
     /// Alternative that `build()` suggests if an epoch has to be
     /// [resumable](field@Hints::is_resumable) and the node is not, as in "it does not keep its
     /// state; …".
@@ -255,6 +259,7 @@ impl Default for Hints {
             looks_up: false,
             lineage: false,
             once: false,
+            moving: None,
             instead: None,
             role: Role::Plain,
             problems: Vec::new(),
@@ -329,6 +334,26 @@ impl Hints {
         }
     }
 
+    /// Tells which revision of its data the node reads. A fixed one is added to the
+    /// [settings](field@Hints::settings), so that an epoch is not resumed on another; one that may
+    /// [move](field@Hints::moving) is refused if an epoch has to be resumable.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Hints, Revision};
+    /// let hints = Hints::any_order().settings(2).revision(Revision::Fixed("commit 9a".into()));
+    /// assert_eq!(hints.settings, "2, commit 9a");
+    /// ```
+    pub fn revision(mut self, revision: Revision) -> Self {
+        match revision {
+            Revision::Unknown => {}
+            Revision::Fixed(text) if self.settings.is_empty() => self.settings = text,
+            Revision::Fixed(text) => self.settings += &format!(", {text}"),
+            Revision::Moving(why) => self.moving = Some(why),
+        }
+        self
+    }
+
     /// Sets [`may_change`](field@Hints::may_change).
     pub fn may_change(self, setting: &'static str) -> Self {
         Hints {
@@ -341,6 +366,32 @@ impl Hints {
     pub fn problem(mut self, problem: Option<&str>) -> Self {
         self.problems.extend(problem.map(str::to_owned));
         self
+    }
+}
+
+/// State of the data that a node reads, among those that the data has over time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Revision {
+    /// Revisions are not known, as of a folder. An epoch is resumed on what is there.
+    #[default]
+    Unknown,
+    /// This one is read, by its name: the commit of a repository.
+    Fixed(String),
+    /// It is not known yet which one will be read, as where a name leads to the newest. The text is
+    /// the reason, and what to do.
+    Moving(String),
+}
+
+impl Revision {
+    /// Returns the revision of two data sets that are read together.
+    pub(crate) fn and(self, other: Revision) -> Revision {
+        match (self, other) {
+            (Revision::Unknown, one) | (one, Revision::Unknown) => one,
+            (Revision::Fixed(one), Revision::Fixed(other)) => {
+                Revision::Fixed(format!("{one}, {other}"))
+            }
+            (moving @ Revision::Moving(_), _) | (_, moving) => moving,
+        }
     }
 }
 

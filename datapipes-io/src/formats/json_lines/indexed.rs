@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, MapPipe, Result};
+use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -207,6 +207,9 @@ impl<T: DeserializeOwned + Send + 'static> MapPipe for IndexedJsonLines<T> {
             parse()
         };
         value.map_err(|error| error.within(self.url()))
+    }
+    fn revision(&self) -> Revision {
+        self.store.known_revision()
     }
     fn name(&self) -> String {
         "json_lines".to_owned()

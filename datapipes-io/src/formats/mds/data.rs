@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, Revision};
 
 use super::cache::{Cache, Loaded};
 use super::index::Shard;
@@ -194,6 +194,9 @@ impl MapPipe for Mds {
             return Err(here(Error::new(ErrorKind::Truncated, what)));
         }
         shard.columns.decode(data).map_err(here)
+    }
+    fn revision(&self) -> Revision {
+        self.store.known_revision()
     }
     fn name(&self) -> String {
         "mds".to_owned()

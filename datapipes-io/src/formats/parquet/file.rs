@@ -11,7 +11,7 @@ use arrow_schema::SchemaRef;
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use datapipes::index::filter::Filter;
-use datapipes::{Error, ErrorKind, MapPipe, Result};
+use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
 use futures::future::try_join_all;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
@@ -362,6 +362,9 @@ impl MapPipe for ParquetFile {
         let place =
             |error: Error| error.within(format_args!("{}: row group {index}", self.object.url()));
         self.read(index).await.map_err(place)
+    }
+    fn revision(&self) -> Revision {
+        self.object.store.known_revision()
     }
     fn name(&self) -> String {
         "parquet".to_owned()

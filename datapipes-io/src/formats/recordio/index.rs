@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, Revision};
 
 use super::place;
 use super::records::first;
@@ -173,6 +173,9 @@ impl MapPipe for IndexedRecordIo {
         record
             .map_err(here)?
             .ok_or_else(|| here(Error::new(ErrorKind::Truncated, "the file ends there")))
+    }
+    fn revision(&self) -> Revision {
+        self.store.known_revision()
     }
     fn name(&self) -> String {
         "record_io".to_owned()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, MapPipe, Result};
+use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
 
 use super::index::TarIndex;
 use super::walk::{Step, Walker};
@@ -179,6 +179,9 @@ impl MapPipe for IndexedTar {
         let data = self.read(range.clone()).await?;
         self.member(index, &data, range.start)
     }
+    fn revision(&self) -> Revision {
+        self.store.known_revision()
+    }
     fn name(&self) -> String {
         "indexed_tar".to_owned()
     }
@@ -267,6 +270,9 @@ impl MapPipe for IndexedSamples {
             sample = sample.with(field.clone(), file.data);
         }
         Ok(sample)
+    }
+    fn revision(&self) -> Revision {
+        self.archive.store.known_revision()
     }
     fn name(&self) -> String {
         "indexed_samples".to_owned()

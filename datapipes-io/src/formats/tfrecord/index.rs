@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, Revision};
 
 use super::{FOOT, HEAD, check_data, place, stated_len};
 use crate::stores::{Get, Store};
@@ -214,6 +214,9 @@ impl MapPipe for IndexedTfRecords {
     }
     async fn get(&self, index: u64) -> Result<Bytes> {
         self.read(index).await
+    }
+    fn revision(&self) -> Revision {
+        self.store.known_revision()
     }
     fn name(&self) -> String {
         "tf_records".to_owned()

@@ -41,6 +41,10 @@ macro_rules! names_of {
             self.$($inner)+.pin_revision(revision)
         }
 
+        fn known_revision(&self) -> datapipes::Revision {
+            self.$($inner)+.known_revision()
+        }
+
         fn folder(&self) -> Option<&std::path::Path> {
             None
         }

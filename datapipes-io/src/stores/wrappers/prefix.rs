@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::Result;
+use datapipes::{Result, Revision};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -69,6 +69,10 @@ impl<S: Store> Store for Prefix<S> {
 
     fn pin_revision(&self, revision: &str) -> Result<()> {
         self.inner.pin_revision(revision)
+    }
+
+    fn known_revision(&self) -> Revision {
+        self.inner.known_revision()
     }
 
     fn folder(&self) -> Option<&Path> {

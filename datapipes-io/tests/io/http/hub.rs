@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use datapipes::{Backoff, DataLoader};
-use datapipes_io::formats::JsonLines;
-use datapipes_io::list_files;
+use datapipes::{Backoff, DataLoader, Graph, Indexed};
+use datapipes_io::formats::{IndexedJsonLines, JsonLines};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Hub, resilient};
+use datapipes_io::{File, list_files};
 
 use super::*;
 use crate::support::hub::*;
@@ -680,6 +680,55 @@ fn row_59_an_epoch_that_is_resumed_goes_on_with_its_commit() {
             error.to_string().contains(OLD) && error.to_string().contains(NEW),
             "{error}"
         );
+    }
+}
+
+#[test]
+fn row_59_an_epoch_by_key_or_index_goes_on_with_its_commit_or_is_refused() {
+    let hub = FakeHub::start();
+    for (commit, mark) in [(OLD, "old"), (NEW, "new")] {
+        let lines: String = (0..9).map(|n| format!("\"{mark}{n}\"\n")).collect();
+        hub.commit(commit, &[("a.jsonl", lines.as_bytes())], 9);
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let loader = |url: &str| {
+        let lines = IndexedJsonLines::<String>::open(hub.open(url), "a.jsonl");
+        let lines = Indexed::new(runtime.block_on(lines).unwrap());
+        let loader = DataLoader::builder(lines.shuffle().fetch()).resumable();
+        loader.build().unwrap()
+    };
+    hub.point("main", OLD);
+    let first = loader(URL);
+    let mut epoch = first.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let state = epoch.checkpoint().unwrap();
+    let rest: Vec<String> = epoch.map(Result::unwrap).collect();
+    // Lines of the same numbers and lengths, of other content.
+    hub.point("main", NEW);
+    let error = loader(URL).resume(&state).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let said = error.to_string();
+    assert!(said.contains(OLD) && said.contains(NEW), "{said}");
+    let pinned = format!("{URL}@{OLD}");
+    let resumed = loader(&pinned).resume(&state).unwrap().blocking();
+    assert_eq!(resumed.map(Result::unwrap).collect::<Vec<_>>(), rest);
+
+    // The commit of a branch is not known before something is read.
+    let graphs: [fn(Hub) -> Graph<File>; 2] = [
+        |hub| hub.index(["a.jsonl"]).fetch(),
+        |hub| resilient(hub).prefix("").files(["a.jsonl"]).load_files(),
+    ];
+    for graph in graphs {
+        let build = |url: &str| {
+            DataLoader::builder(graph(hub.open(url)))
+                .resumable()
+                .build()
+        };
+        let said = build(URL).unwrap_err().to_string();
+        assert!(said.contains("the full name of the commit"), "{said}");
+        let explained = build(&pinned).unwrap().explain().to_string();
+        assert!(explained.contains(OLD), "{explained}");
+        assert_eq!(graph(hub.open(URL)).collect().unwrap().len(), 1);
     }
 }
 

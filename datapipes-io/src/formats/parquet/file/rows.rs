@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, MapPipe, Result};
+use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 
@@ -210,6 +210,9 @@ impl MapPipe for IndexedParquetRows {
             }
         });
         join_all(rows).await
+    }
+    fn revision(&self) -> Revision {
+        self.file.object.store.known_revision()
     }
     fn name(&self) -> String {
         "parquet_rows".to_owned()

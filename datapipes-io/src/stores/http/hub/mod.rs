@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, Revision};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -392,6 +392,18 @@ impl Store for Hub {
             Some(pinned) => wrong(&format!("the store has read {}", pinned.commit)),
             // Another read asks for the commit of the branch at this moment.
             None => set.or_else(|_| wrong("the store is reading the commit of its branch")),
+        }
+    }
+
+    fn known_revision(&self) -> Revision {
+        let pinned = self.0.pinned.get().map(|pinned| &*pinned.commit);
+        match pinned.or(self.0.repository.commit()) {
+            Some(commit) => Revision::Fixed(format!("commit {commit}")),
+            None => Revision::Moving(format!(
+                "{} is read at the commit of a branch, which may move; open it with @ and the full name of the commit, \
+                 or list its files by `list_files`, which keeps the commit in checkpoints",
+                self.0.url
+            )),
         }
     }
 
