@@ -223,7 +223,7 @@ async fn row_72_what_is_wrong_with_a_file_is_said() {
         ErrorKind::NotFound
     );
 
-    drop(table(&folder));
+    table(&folder);
     let other = Schema::new([("count", ColumnType::Text)]);
     assert_eq!(
         Sqlite::create(at("a.db"), "photos", &other)
