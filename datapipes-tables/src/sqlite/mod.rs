@@ -43,7 +43,6 @@ use super::{Filter, Metadata, NewRow, Row, Schema, Table, Value, failing, is_nam
 ///
 /// Clones share the connections.
 #[derive(Clone, Debug)]
-#[must_use]
 pub struct Sqlite {
     connections: Arc<Connections>,
     table: Arc<str>,
@@ -171,6 +170,7 @@ impl Sqlite {
     }
 
     /// Sets the number of connections that read. Defaults to 4.
+    #[must_use]
     pub fn readers(self, readers: usize) -> Self {
         let Connections {
             path,
@@ -186,6 +186,7 @@ impl Sqlite {
     }
 
     /// Sets the time for which queries wait for the locks of others.
+    #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         let Connections {
             path, url, readers, ..

@@ -427,14 +427,14 @@ mod archives {
     fn every_flipped_bit_of_an_archive_is_seen_or_harmless() {
         let whole = read_all(Npz::new().map(), COMPRESSED).remove(0).unwrap();
         for file in [SAVEZ, COMPRESSED] {
-            for at in 0..file.len() {
+            for at in datapipes::testing::some_of(0..file.len()) {
                 let mut data = file.to_vec();
                 data[at] ^= 1 << (at % 8);
                 if let Ok(map) = read_all(Npz::new().map(), data).remove(0) {
                     assert!(map == whole, "byte {at}");
                 }
             }
-            for cut in 0..file.len() {
+            for cut in datapipes::testing::some_of(0..file.len()) {
                 assert!(
                     read_all(Npz::new().map(), file[..cut].to_vec())
                         .remove(0)

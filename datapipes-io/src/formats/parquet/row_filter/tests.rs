@@ -10,6 +10,7 @@ use arrow_array::{
 };
 use bytes::Bytes;
 use datapipes::index::filter::col;
+use datapipes::testing::cases;
 use datapipes::{DataLoader, Graph, Indexed, Items, MapPipe};
 use futures::StreamExt;
 use futures::executor::block_on;
@@ -267,7 +268,7 @@ fn rows_of(batch: &RecordBatch) -> Vec<i64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64) as u32))]
 
     #[test]
     fn the_rows_are_those_of_the_filter_in_memory(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datapipes::testing::some_of;
 use datapipes::{ErrorKind, Indexed};
 use futures::executor::block_on;
 
@@ -99,7 +100,7 @@ fn counted(items: Vec<datapipes::Result<datapipes::Item<File>>>) -> (usize, Opti
 
 #[test]
 fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
-    for (number, case) in cases().into_iter().enumerate() {
+    for (number, case) in some_of(cases().into_iter().enumerate()) {
         for (marked, trailing) in [false, true]
             .into_iter()
             .flat_map(|marked| KINDS.map(|kind| (marked, kind)))

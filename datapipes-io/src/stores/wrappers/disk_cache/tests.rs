@@ -301,7 +301,7 @@ async fn row_83_a_folder_that_cannot_be_written_to_is_read_nevertheless() {
 fn row_88_a_folder_that_is_not_for_us_alone_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let open = |name: &str| objects().cache_on_disk(dir.path().join(name), LIMIT);
-    open("made").unwrap();
+    drop(open("made").unwrap());
     let mode = fs::metadata(dir.path().join("made"))
         .unwrap()
         .permissions()
