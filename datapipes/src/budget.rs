@@ -9,6 +9,8 @@
 //!   larger than those before. Polls that get their stake run at the same time as others;
 //! - if no stake is left, one poll at a time runs without, so that one item at most exceeds the
 //!   limit;
+//! - where the largest item is known before, each poll has its bytes, so that no item is larger than
+//!   expected;
 //! - if not even the expected bytes are available, the polled part waits. A future that is not
 //!   polled makes nothing. A request that has begun already has its expected bytes, and waits for
 //!   nobody's bytes, unless items turn out larger meanwhile.
@@ -277,6 +279,8 @@ pub(crate) struct Account {
     stake: usize,
     /// Weight of an item: the heaviest recent item, 0 before the first.
     seen: Arc<AtomicUsize>,
+    /// Bytes of the largest item, if they are known before.
+    largest: Option<usize>,
     /// Counters of the nodes inside, whose items may be heavier than the output.
     inside: Arc<[Arc<Counters>]>,
 }
@@ -289,7 +293,7 @@ impl Account {
         edge: usize,
         share: usize,
         pollers: usize,
-        seen: Arc<AtomicUsize>,
+        (seen, largest): (Arc<AtomicUsize>, Option<usize>),
         inside: Vec<Arc<Counters>>,
     ) -> Self {
         let inside = inside.into();
@@ -299,6 +303,7 @@ impl Account {
             share,
             stake: stake(share, pollers),
             seen,
+            largest,
             inside,
         }
     }
@@ -313,7 +318,16 @@ impl Account {
             .inside
             .iter()
             .map(|counters| counters.weight.load(Ordering::Relaxed));
-        inside.fold(seen, usize::max)
+        inside.fold(seen.max(self.largest.unwrap_or(0)), usize::max)
+    }
+
+    /// Returns how many items a poll may make.
+    fn at_once(&self) -> usize {
+        match self.largest {
+            // None of them is larger, so that their bytes are reserved before.
+            Some(largest) => (self.stake / largest.max(1)).max(1),
+            None => at_once(self.stake, &self.seen),
+        }
     }
 
     /// Makes a credit for a part that makes items, or takes them over; without bytes of its own so
@@ -532,10 +546,7 @@ impl Credit {
         awaited: impl FnOnce() -> bool,
     ) -> Poll<usize> {
         let stake = self.account.stake;
-        let (each, max) = (
-            self.account.each(),
-            max.min(at_once(stake, &self.account.seen)),
-        );
+        let (each, max) = (self.account.each(), max.min(self.account.at_once()));
         let stake = stake.max(each.saturating_mul(max));
         if let Some(covered) = self.acquire(cx, each, stake, limit, self.input) {
             return Poll::Ready(if covered { max } else { 1 });

@@ -49,6 +49,8 @@ pub(crate) struct RunInfo {
     pub shared: Arc<SharedByNode>,
     /// Bytes that may be lost where items are made together; no limit if `None`.
     pub stake: Option<usize>,
+    /// Bytes of the largest item, if they are known before.
+    pub largest_item: Option<usize>,
     /// True if nodes are applied to a part of a batch.
     pub partial: bool,
 }
@@ -164,6 +166,11 @@ impl Context {
             rows,
             node_state,
         }))
+    }
+
+    /// Returns the bytes of the largest item, if they are known before.
+    pub(crate) fn largest_item(&self) -> Option<usize> {
+        self.0.run.largest_item
     }
 
     /// Returns the limit on bytes lost where items are made together, if there is one.

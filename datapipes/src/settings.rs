@@ -57,6 +57,8 @@ pub(crate) struct Settings {
     pub prefetch: Option<usize>,
     pub concurrency: Option<usize>,
     pub memory: Option<usize>,
+    /// Bytes of the largest item, if they are known before.
+    pub largest_item: Option<usize>,
     /// Maximum number of bytes that a file may inflate to.
     pub max_inflated: Option<u64>,
     pub rank: Rank,
@@ -71,6 +73,16 @@ pub(crate) struct Settings {
     pub processes: Option<Processes>,
 }
 
+/// Bytes that may wait on all edges together, if no limit is given.
+const DEFAULT_BYTES: usize = 1 << 30;
+
+impl Settings {
+    /// Returns the limit on bytes that wait on all edges together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.unwrap_or(DEFAULT_BYTES)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -80,6 +92,7 @@ impl Default for Settings {
             prefetch: None,
             concurrency: None,
             memory: None,
+            largest_item: None,
             max_inflated: None,
             rank: Rank::default(),
             uneven: None,

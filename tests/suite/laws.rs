@@ -653,6 +653,11 @@ fn law_9_wrong_graphs_do_not_start() {
     type Set = fn(datapipes::loader::Builder<u64>) -> datapipes::loader::Builder<u64>;
     let settings: Vec<(&str, Graph<u64>, Set)> = vec![
         ("a memory budget of zero bytes", n(), |b| b.memory(0)),
+        (
+            "items of 11 bytes (`largest_item`), and a memory budget of 10",
+            n(),
+            |b| b.memory(10).largest_item(11),
+        ),
         ("zero requests in flight", n(), |b| b.concurrency(0)),
         (
             "rank 2 of 2: there is no such rank",

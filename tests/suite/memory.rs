@@ -433,6 +433,8 @@ struct Case {
     stop: Option<usize>,
     /// Items before which the consumer takes nothing until nothing more is made.
     pauses: Vec<usize>,
+    /// True if the loader is told how large the largest item is.
+    told: bool,
 }
 
 fn case(
@@ -475,6 +477,7 @@ fn case(
                 prefetch,
                 stop,
                 pauses,
+                told: false,
             }
         },
     )
@@ -575,6 +578,9 @@ impl Case {
         if self.stop.is_some() {
             builder = builder.resumable();
         }
+        if self.told {
+            builder = builder.largest_item(self.sizes.largest());
+        }
         builder.build().unwrap()
     }
 
@@ -647,12 +653,13 @@ impl Case {
         most.max(meter.most())
     }
 
-    /// Number of items that may be alive above the promise: one. If the promise is of less than three
-    /// items, or there are more workers than three, and items are larger than an edge's share divided
-    /// by twice the number of threads, one more for each thread that may make an item at the same
-    /// moment; likewise for each process, if items are larger than a fifth of its share.
+    /// Number of items that may be alive above the promise: one. If the loader was not told the
+    /// largest, and the promise is of less than three items or there are more workers than three, and
+    /// items are larger than an edge's share divided by twice the number of threads, one more for each
+    /// thread that may make an item at the same moment; likewise for each process, if items are larger
+    /// than a fifth of its share.
     fn above(&self) -> usize {
-        if self.promise >= 3 && self.workers <= 3 {
+        if self.told || (self.promise >= 3 && self.workers <= 3) {
             return 1;
         }
         let plan = self.loader(self.workers, &Meter::default()).explain();
@@ -798,6 +805,7 @@ fn memory_goes_on_by_itself_behind_a_fork_that_is_read_ahead() {
         prefetch: Some(1),
         stop: None,
         pauses: Vec::new(),
+        told: false,
     };
     assert!(case.check() <= case.bytes());
 }
@@ -825,6 +833,13 @@ proptest! {
 
 proptest! {
     #![proptest_config(config(80))]
+
+    /// The first items of many workers, too, are within the promise and one item, whatever their
+    /// size, if the largest is known before.
+    #[test]
+    fn law_5_the_largest_item_is_known_before(case in here(1..80)) {
+        Case { told: true, ..case }.check_bound()?;
+    }
 
     /// A promise of less than an item stops nothing.
     #[test]

@@ -10,7 +10,7 @@ fn account(budget: &Arc<Budget>, edge: usize, seen: usize) -> Account {
         edge,
         8 * MIB,
         1,
-        Arc::new(AtomicUsize::new(seen)),
+        (Arc::new(AtomicUsize::new(seen)), None),
         Vec::new(),
     )
 }
@@ -151,5 +151,27 @@ fn a_request_that_has_its_bytes_is_not_suspended_for_want_of_more() {
     for _ in 0..3 {
         assert!(may_go_on(&mut credit));
         credit.poll_pending(1);
+    }
+}
+
+/// Several workers that begin at the same moment know of no item so far.
+#[test]
+fn the_first_items_fit_if_the_largest_is_known() {
+    for (largest, at_once) in [(Some(4 * MIB), 2), (None, 8)] {
+        let budget = Budget::new(8 * MIB, 1, |_, _| true);
+        let seen = (Arc::new(AtomicUsize::new(0)), largest);
+        let account = Account::new(&budget, 0, 8 * MIB, 8, seen, Vec::new());
+        let mut credits: Vec<Credit> = (0..8).map(|_| account.credit()).collect();
+        let begin = |credit: &mut Credit| {
+            credit.reserve(&cx())
+                && credit
+                    .poll_begin(&cx(), 1024, Limit::Share, || false)
+                    .is_ready()
+        };
+        let begun = credits
+            .iter_mut()
+            .filter_map(|credit| begin(credit).then_some(()));
+        assert_eq!(begun.count(), at_once);
+        assert!(budget.figures().0.1 <= 8 * MIB);
     }
 }

@@ -94,6 +94,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         problems.extend(checked.has_equal_steps(skipped));
     }
     problems.extend(checked.has_memory());
+    problems.extend(checked.has_memory_for_the_largest_item());
     problems.extend(checked.has_requests_in_flight());
     if problems.is_empty() {
         Ok(())
@@ -421,6 +422,15 @@ impl Checked<'_> {
     fn has_memory(&self) -> Option<String> {
         let is_zero = self.settings.memory == Some(0);
         is_zero.then(|| "a memory budget of zero bytes".to_owned())
+    }
+
+    /// The largest item is not larger than the memory budget.
+    fn has_memory_for_the_largest_item(&self) -> Option<String> {
+        let memory = self.settings.bytes();
+        let largest = self.settings.largest_item.filter(|&bytes| bytes > memory)?;
+        Some(format!(
+            "items of {largest} bytes (`largest_item`), and a memory budget of {memory}"
+        ))
     }
 
     /// The loader may have a request in flight.

@@ -43,7 +43,7 @@ impl<T: Send + 'static> Instrumented<T> {
         weigh: Weigher<T>,
         exact: Option<usize>,
     ) -> Self {
-        let most = match (context.stake(), exact) {
+        let most = match (context.stake(), exact.max(context.largest_item())) {
             (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
             (Some(_), None) => None,
             (None, _) => Some(MAX_CHUNK),

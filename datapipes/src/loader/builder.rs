@@ -161,7 +161,9 @@ impl<T: Send + 'static> Builder<T> {
     /// - the first large items that several workers make at the same moment, one of each: 8 workers
     ///   that begin with items of 100 MB make 800 MB, whatever the limit. An item is large if it
     ///   exceeds an edge's share divided by twice the number of threads (in a part, by five times
-    ///   the number of processes). Once one such item is known, as many are made at a time as fit;
+    ///   the number of processes). Once one such item is known, as many are made at a time as fit.
+    ///   [`largest_item`](Builder::largest_item) makes it known before;
+    /// - one item where a reader that waits for it is dropped, such as an output of a fork;
     /// - items that several workers make at the same moment, if they are more than a thousand times
     ///   as large as all earlier items;
     /// - the working memory of a step besides its items;
@@ -174,6 +176,32 @@ impl<T: Send + 'static> Builder<T> {
     /// waits on any edge.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.settings.memory = Some(bytes);
+        self
+    }
+
+    /// States how many bytes the largest item of any step has, as it is
+    /// [weighed](crate::Graph::weighed). [`memory`](Builder::memory) then holds from the first item
+    /// on, also where several workers make large items at the same moment: no step begins an item
+    /// without that many bytes. By default the weight of an item is learned from those before.
+    ///
+    /// So many items are in flight as largest items fit, also where most items are smaller: state it
+    /// where sizes differ little, or where memory is more important than speed. An item that is
+    /// larger all the same counts as without this. Parts in [processes](Graph::in_processes) learn
+    /// the weight in any case.
+    ///
+    /// # Errors
+    /// [`build`](Builder::build) refuses a largest item of more than the limit of bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    /// let frames = Graph::range(0..9).map(|n| vec![n as u8; 1 << 20]);
+    /// let loader = DataLoader::builder(frames).memory(8 << 20).largest_item(2 << 20).build()?;
+    /// assert_eq!(loader.epoch(0).blocking().count(), 9);
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    pub fn largest_item(mut self, bytes: usize) -> Self {
+        self.settings.largest_item = Some(bytes);
         self
     }
 

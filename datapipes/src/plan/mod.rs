@@ -94,8 +94,6 @@ const IO_START: usize = 512;
 const IO_FAIR: usize = 256;
 /// Default number of items kept ready for the consumer.
 const PREFETCH: usize = 4;
-/// Bytes that may wait on all edges together, if no budget is given.
-const DEFAULT_BYTES: usize = 1 << 30;
 
 /// True if parts of a graph can run in child processes.
 pub(crate) const PROCESSES: bool = cfg!(target_os = "linux");
@@ -403,7 +401,7 @@ impl Plan {
             .filter(|p| matches!(p, Placement::Queue(_)))
             .count();
         let edges = self.segments.len() + queues + 1 + self.kept();
-        let share = settings.memory.unwrap_or(DEFAULT_BYTES) / edges;
+        let share = settings.bytes() / edges;
         self.prefetch.bytes = share;
         let relaxed = self
             .segments

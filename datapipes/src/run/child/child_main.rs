@@ -253,6 +253,7 @@ impl LoadedPart {
             poll_log: None,
             shared: self.shared(facts.run.epoch),
             stake: Some(self.room),
+            largest_item: None,
             partial: false,
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]

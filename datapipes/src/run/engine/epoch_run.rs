@@ -295,6 +295,7 @@ impl EpochRun {
             .map(|&id| self.counters[id].clone())
             .collect();
         let share = if plan.fed { plan.bytes / 2 } else { plan.bytes };
+        let seen = (seen, self.engine.settings.largest_item);
         Account::new(&self.budget, number, share, pollers, seen, inside)
     }
 
@@ -308,7 +309,7 @@ impl EpochRun {
             at,
             plan.segments[number].bytes / 2,
             1,
-            seen,
+            (seen, self.engine.settings.largest_item),
             Vec::new(),
         )
     }
@@ -323,7 +324,7 @@ impl EpochRun {
             number,
             self.engine.plan.prefetch.bytes,
             1,
-            seen,
+            (seen, self.engine.settings.largest_item),
             Vec::new(),
         )
     }

@@ -137,6 +137,7 @@ impl Engine {
             poll_log: Some(self.timeline.clone()),
             shared: Arc::default(),
             stake: None,
+            largest_item: self.settings.largest_item,
             partial: false,
         };
         Ok((scope, info))
