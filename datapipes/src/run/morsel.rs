@@ -107,12 +107,20 @@ pub(crate) struct MorselShared {
 pub(crate) struct MorselPace {
     /// Nanoseconds per item.
     cost: AtomicU64,
-    /// Number of items that the reader took. Those that later morsels have made do not count, or
-    /// the items before an early one that blocks would wait with it.
-    taken: AtomicUsize,
+    /// Number of items that the reader took, in all epochs. Those that later morsels have made do not
+    /// count, or the items before an early one that blocks would wait with it.
+    taken: Arc<AtomicUsize>,
 }
 
 impl MorselPace {
+    /// Begins after the items of earlier epochs, whose number it keeps up to date.
+    pub(super) fn after(taken: Arc<AtomicUsize>) -> Self {
+        MorselPace {
+            taken,
+            ..MorselPace::default()
+        }
+    }
+
     /// Returns how many items to make in one poll: more of those that seldom wait.
     fn at_once(&self, seldom_waits: bool) -> usize {
         let cost = self.cost.load(Relaxed) as f64;
@@ -154,7 +162,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    #[cfg(target_os = "linux")]
+    #[cfg(any(test, target_os = "linux"))]
     pub(crate) fn spend(&self, ns: u64) {
         self.spent.fetch_add(ns, Relaxed);
     }
@@ -560,5 +568,20 @@ struct EmptyChunks;
 impl ErasedChunks for EmptyChunks {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
         Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_of_earlier_epochs_are_a_reason_to_make_more_at_once() {
+        let taken = Arc::<AtomicUsize>::default();
+        let first = MorselPace::after(taken.clone());
+        assert_eq!(first.at_once(false), 1);
+        first.take(6400);
+        let second = MorselPace::after(taken);
+        assert_eq!((second.taken(), second.at_once(false)), (6400, 101));
     }
 }

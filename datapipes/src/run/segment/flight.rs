@@ -30,6 +30,8 @@ pub(crate) struct Learned {
     best_ns: AtomicU64,
     /// Waits of work that seldom waits.
     pub waits: Arc<Waits>,
+    /// Number of output items that were taken.
+    pub taken: Arc<AtomicUsize>,
     /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,
 }
