@@ -54,6 +54,12 @@ pub(crate) struct MorselJob {
     /// Piece of the input, and the number of its first item.
     pub chunk: AnyChunk,
     pub first: u64,
+    /// Number of its output items of which the reader needs all before it can go on.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "only child processes send items in messages")
+    )]
+    pub needed: Needed,
     /// Bytes of the input and the output.
     pub credit: Credit,
     /// Kind of the work: that of the segment, or of work that seldom waits, CPU.
@@ -62,6 +68,30 @@ pub(crate) struct MorselJob {
     // The queue must end before the bell rings, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
     pub ringer: Ringer,
+}
+
+/// Number of output items of a morsel that are of no use one by one: as long as the reader needs all
+/// of them, as for a batch, they withhold nothing if they come together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Needed {
+    /// Number of the first of them.
+    pub first: usize,
+    /// Number of those that follow, again and again.
+    pub then: usize,
+}
+
+impl Needed {
+    /// Items that are of use one by one.
+    pub const ONE: Needed = Needed { first: 1, then: 1 };
+
+    /// Returns how many may come together after `made` items.
+    #[cfg(any(test, target_os = "linux"))]
+    pub fn after(self, made: usize) -> usize {
+        match self.first.checked_sub(made) {
+            Some(left) if left > 0 => left,
+            _ => self.then - (made - self.first) % self.then,
+        }
+    }
 }
 
 /// A running morsel, which is cancelled when dropped.
@@ -195,6 +225,7 @@ impl Morsel {
     /// bytes for its first item. Dropping the morsel cancels it.
     pub(super) fn start(
         (chunk, first, position): (AnyChunk, u64, u64),
+        needed: Needed,
         work: Work,
         credit: Credit,
         shared: &Arc<MorselShared>,
@@ -215,6 +246,7 @@ impl Morsel {
             shared: shared.clone(),
             chunk,
             first,
+            needed,
             credit,
             work,
             fate: fate.clone(),
@@ -263,6 +295,7 @@ impl MorselJob {
             fate,
             put,
             ringer,
+            ..
         } = self;
         let MorselShared {
             chain,
