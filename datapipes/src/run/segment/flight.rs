@@ -36,6 +36,23 @@ pub(crate) struct Learned {
     pub weight: Arc<AtomicUsize>,
 }
 
+impl Learned {
+    /// Begins with the number in flight that an earlier run found, and the best duration of a
+    /// morsel, in nanoseconds.
+    #[cfg(feature = "tune")]
+    pub(crate) fn begin_with(&self, in_flight: usize, best_ns: u64) {
+        self.concurrency.store(in_flight, Relaxed);
+        self.best_ns.store(best_ns, Relaxed);
+    }
+
+    /// Returns the number in flight and the best duration of a morsel, if they are known.
+    #[cfg(feature = "tune")]
+    pub(crate) fn found(&self) -> Option<(usize, u64)> {
+        let (in_flight, best_ns) = (self.concurrency.load(Relaxed), self.best_ns.load(Relaxed));
+        (in_flight > 0 && best_ns > 0).then_some((in_flight, best_ns))
+    }
+}
+
 /// Morsels in flight, in the order of the input.
 ///
 /// Their number is that of [`Concurrency`]. A complete morsel that waits for an earlier one does not
