@@ -14,7 +14,7 @@ use futures::task::AtomicWaker;
 use crate::budget::{Account, Awaited, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Look};
 use crate::items::{self, Demand};
-use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
+use crate::queue::{Arrivals, Limits, Put, ThreadPut, ThreadTake, Weight, arriving, thread};
 use crate::run::chain::Chain;
 use crate::run::gauge::{SegmentGauge, thread_cpu_ns};
 use crate::run::near::Waits;
@@ -222,7 +222,8 @@ pub(super) struct Morsel {
 
 impl Morsel {
     /// Starts a piece of the input, whose first item has this number and this position. `credit` has
-    /// bytes for its first item. Dropping the morsel cancels it.
+    /// bytes for its first item. A reader who takes morsels out of order waits at `arrivals`.
+    /// Dropping the morsel cancels it.
     pub(super) fn start(
         (chunk, first, position): (AnyChunk, u64, u64),
         needed: Needed,
@@ -230,6 +231,7 @@ impl Morsel {
         credit: Credit,
         shared: &Arc<MorselShared>,
         spawner: &dyn Spawner,
+        arrivals: Option<&Arc<Arrivals>>,
     ) -> Morsel {
         let (id, items) = (credit.id(), chunk.len);
         let limits = Limits {
@@ -240,7 +242,10 @@ impl Morsel {
             },
             ..LIMITS
         };
-        let (put, slot) = thread::<AnyChunk>(limits);
+        let (put, slot) = match arrivals {
+            None => thread::<AnyChunk>(limits),
+            Some(arrivals) => arriving::<AnyChunk>(limits, arrivals, id),
+        };
         let fate = Arc::new(Fate::default());
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),

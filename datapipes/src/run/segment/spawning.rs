@@ -28,7 +28,7 @@ pub(super) struct Spawning {
     pub shared: Arc<MorselShared>,
     settings: SegmentSettings,
     pub input: Arc<Mutex<SegmentInput>>,
-    flight: Flight,
+    pub flight: Flight,
     pub cost: ItemCost,
     /// Bytes of a morsel that is about to begin, with the tasks that wait for them.
     credit: Option<Credit>,
@@ -349,8 +349,9 @@ impl Spawning {
             _ => Needed::ONE,
         };
         let (work, spawner) = (self.flight.work, &*self.settings.spawner);
-        self.flight
-            .push(Morsel::start(taken, needed, work, credit, shared, spawner));
+        let arrivals = self.flight.arrivals.as_ref();
+        let morsel = Morsel::start(taken, needed, work, credit, shared, spawner, arrivals);
+        self.flight.push(morsel);
     }
 
     /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
@@ -363,8 +364,8 @@ impl Spawning {
                     self.settings.log.gave(position, chunk.len);
                     return Poll::Ready(Some(chunk));
                 }
-                Landed::Complete(place) => {
-                    if let Some(error) = self.finish(place) {
+                Landed::Complete(id) => {
+                    if let Some(error) = self.finish(id) {
                         return Poll::Ready(Some(error));
                     }
                 }
@@ -387,9 +388,8 @@ impl Spawning {
         }
         // Some that began as I/O may still be in flight after the work has turned.
         let seldom_waits = self.shared.waits.is_some();
-        let is_io = |morsel: &Morsel| morsel.work == Work::Io;
         let work = match self.flight.work {
-            Work::Cpu if seldom_waits && self.flight.morsels.iter().any(is_io) => Work::Io,
+            Work::Cpu if seldom_waits && self.flight.has_io() => Work::Io,
             work => work,
         };
         // The reader may wait for several morsels at once if it needs several anyway. A chain that
@@ -425,11 +425,13 @@ impl Spawning {
     }
 
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
-    fn finish(&mut self, place: usize) -> Option<AnyChunk> {
+    fn finish(&mut self, id: u64) -> Option<AnyChunk> {
         let shared = &self.shared;
         let through = shared.bell.through();
-        let morsel = self.flight.remove(place, through, &self.settings.learned);
-        if let (0, Some(first)) = (place, self.flight.morsels.front()) {
+        let morsel = self.flight.remove(id, through, &self.settings.learned);
+        if let Some((_, first)) = self.flight.morsels.first_key_value()
+            && id < first.id
+        {
             shared.awaited.lead(first.id);
             // The next morsel may have more of the bytes now.
             shared.account.wake(first.id);
