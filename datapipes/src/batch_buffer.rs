@@ -90,14 +90,25 @@ impl Pool {
     }
 
     /// Makes zeros, in memory that was kept if there is some.
-    pub(crate) fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
-        let values = match self.reuse::<T>(len) {
-            Some(mut values) => {
+    fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
+        let reused = self.reuse::<T>(len);
+        self.whole(
+            len,
+            reused.map(|mut values| {
                 values[..len].fill(T::default());
                 values
-            }
-            None => vec![T::default(); len],
-        };
+            }),
+        )
+    }
+
+    /// Makes values that are to be overwritten, in memory that was kept if there is some.
+    fn old<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
+        self.whole(len, self.reuse::<T>(len))
+    }
+
+    /// Makes a part that is all of a slab, in this memory or in new.
+    fn whole<T: Element>(self: &Arc<Self>, len: usize, values: Option<Vec<T>>) -> SlabPart {
+        let values = values.unwrap_or_else(|| vec![T::default(); len]);
         let slab = Slab::new(values, len, 0, self, Default::default());
         SlabPart {
             slab: Arc::new(slab),
@@ -173,10 +184,18 @@ impl Pool {
     }
 }
 
+/// Memory of tensors that are gone.
+static GONE: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::by_use(SPARE)));
+
 /// Makes zeros in memory of tensors that are gone, if they are many; `None` for few.
 pub(crate) fn spare_zeros<T: Element>(len: usize) -> Option<SlabPart> {
-    static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::by_use(SPARE)));
-    (len >= LARGE / size_of::<T>()).then(|| POOL.zeros::<T>(len))
+    (len >= LARGE / size_of::<T>()).then(|| GONE.zeros::<T>(len))
+}
+
+/// Makes values that are to be overwritten in memory of tensors that are gone, if they are many;
+/// `None` for few.
+pub(crate) fn spare<T: Element>(len: usize) -> Option<SlabPart> {
+    (len >= LARGE / size_of::<T>()).then(|| GONE.old::<T>(len))
 }
 
 /// The rows of one stream of items, which end up in batches of equal size.

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use crate::batch_buffer::{SlabPart, spare_zeros};
+use crate::batch_buffer::{SlabPart, spare, spare_zeros};
 use crate::dtype::with_dtype;
 use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
 
@@ -162,6 +162,25 @@ impl Tensor {
         }
     }
 
+    /// Makes a tensor of rows that each have `length` elements, all there are of `shape`.
+    pub(crate) fn of_rows<'a, T: Element>(
+        rows: impl Iterator<Item = &'a [T]>,
+        shape: [usize; 2],
+    ) -> Result<Tensor> {
+        let len = checked_len(&shape, T::DTYPE)?;
+        let [_, length] = shape;
+        let Some(mut batch) = spare::<T>(len) else {
+            let mut values = Vec::with_capacity(len);
+            rows.for_each(|row| values.extend_from_slice(row));
+            return Tensor::from_vec(values, shape);
+        };
+        let places = batch.slice_mut::<T>().expect("made of this type");
+        for (place, row) in places.chunks_exact_mut(length).zip(rows) {
+            place.copy_from_slice(row);
+        }
+        Ok(Tensor::pooled(batch, shape.to_vec()))
+    }
+
     /// Stacks tensors of one type and shape along a new first axis. Copies each once;
     /// [`stack_rows`](Tensor::stack_rows) may not have to.
     ///
@@ -178,9 +197,11 @@ impl Tensor {
         let shape = [&[tensors.len()], first.shape()].concat();
         let len = checked_len(&shape, first.dtype())?;
         let values = with_dtype!(first.dtype(), T => {
-            if let Buf::Pooled(part) = &first.buf
-                && let Some(mut batch) = part.sibling::<T>(len)
-            {
+            let pooled = match &first.buf {
+                Buf::Pooled(part) => part.sibling::<T>(len),
+                _ => None,
+            };
+            if let Some(mut batch) = pooled.or_else(|| spare::<T>(len)) {
                 let rows = batch.slice_mut::<T>().expect("made of this type").chunks_exact_mut(len / tensors.len());
                 for (row, tensor) in rows.zip(tensors) {
                     row.copy_from_slice(tensor.as_slice::<T>()?);
