@@ -1,16 +1,20 @@
 //! Cost of an edge: source, map, filter, shuffle(1000), batch(100) over a million integers (W5),
-//! compared with a hand-written loop of the same work and with peers.
+//! compared with a hand-written loop of the same work and with peers; and by a loader that is built
+//! each time, over up to a hundred million.
+//!
+//! `cargo bench --bench edges [-- --json]`. One line a case: items a second, those of the other in
+//! the same run, the ratio and its goal.
 
 mod support;
 
 use datapipes::{DataLoader, Graph, Rng};
 use futures::StreamExt;
-use support::{bar, case, compare, peer_case};
+use support::{Lines, case, peer_case};
 
 const N: u64 = 1_000_000;
 
-fn graph() -> Graph<Vec<u64>> {
-    Graph::range(0..N)
+fn graph(items: u64) -> Graph<Vec<u64>> {
+    Graph::range(0..items)
         .map(|v| v + 1)
         .filter(|v| v % 2 == 0)
         .shuffle(1000)
@@ -77,48 +81,65 @@ fn by_hand() -> (u64, u64) {
     add(total, sums(&batch))
 }
 
+fn build(items: u64, workers: usize) -> DataLoader<Vec<u64>> {
+    DataLoader::builder(graph(items))
+        .workers(workers)
+        .build()
+        .expect("a right graph")
+}
+
 fn main() {
-    let build = |workers| {
-        DataLoader::builder(graph())
-            .workers(workers)
-            .build()
-            .expect("a right graph")
-    };
-    let (inline, one, two) = (build(0), build(1), build(2));
+    // A queue has to pay for itself: workers cost at most a tenth.
+    let tenth = 1.0 / 1.1;
+    let (inline, one, two) = (build(N, 0), build(N, 1), build(N, 2));
     assert_eq!(epoch(&inline), by_hand());
     assert_eq!(epoch(&two), by_hand());
-    let ratios = compare(
-        "W5: 1e6 integers",
-        N as f64,
-        "items",
-        21,
-        vec![
-            case("hand-written loop (floor)", by_hand),
-            case("inline", || epoch(&inline)),
-            case("1 worker", || epoch(&one)),
-            case("2 workers", || epoch(&two)),
-            case("2 workers, loader built each time", || epoch(&build(2))),
-            case("2 workers, as a stream", || streamed(&two)),
-        ],
-    );
-    bar("inline over the loop", ratios[1], 3.0, false);
-    bar("2 workers over inline", ratios[3] / ratios[1], 1.1, false);
+    let lines = Lines::new("W5: 1e6 integers", "items/s");
+    let items = N as f64;
+    let mut cases = vec![
+        case("hand-written loop (floor)", by_hand),
+        case("no workers", || epoch(&inline)),
+    ];
+    lines.beside("no workers", items, 21, &mut cases, (1.0 / 3.0, 0.0));
+    for (name, loader) in [("1 worker", &one), ("2 workers", &two)] {
+        let mut cases = vec![
+            case("no workers", || epoch(&inline)),
+            case(name, || epoch(loader)),
+        ];
+        lines.beside(name, items, 21, &mut cases, (tenth, 0.0));
+    }
+    let name = "2 workers, as a stream";
+    let mut cases = vec![
+        case("no workers", || epoch(&inline)),
+        case(name, || streamed(&two)),
+    ];
+    lines.beside(name, items, 21, &mut cases, (0.0, 0.0));
+    for (items, rounds) in [(N, 21), (10 * N, 7), (100 * N, 3)] {
+        for workers in [1, 2] {
+            let name = format!("{items:.0e}, {workers} workers, built each time");
+            let mut cases = vec![
+                case("no workers", || epoch(&build(items, 0))),
+                case(&*name, || epoch(&build(items, workers))),
+            ];
+            lines.beside(&name, items as f64, rounds, &mut cases, (tenth, 0.0));
+        }
+    }
 
     let n = N.to_string();
     let peers = [
         ("Python generators", "generators.py"),
         ("WebDataset", "webdataset_w5.py"),
     ];
-    let mut cases = vec![case("2 workers", || epoch(&two))];
+    let mut cases = vec![
+        case("no workers", || epoch(&inline)),
+        case("2 workers", || epoch(&two)),
+    ];
     cases.extend(
         peers
             .iter()
             .filter_map(|(name, script)| peer_case(name, script, vec![n.clone()])),
     );
-    if cases.len() > 1 {
-        let ratios = compare("W5 beside peers", N as f64, "items", 5, cases);
-        let fastest = ratios[1..].iter().copied().fold(f64::INFINITY, f64::min);
-        bar("items/s over the fastest Python peer", fastest, 20.0, true);
+    if cases.len() > 2 {
+        lines.beside("2 workers", items, 5, &mut cases, (tenth, 20.0));
     }
-    println!("\n{}", two.stats().expect("it ran"));
 }

@@ -2,7 +2,8 @@
 //! loop on one thread that opens and reads them into a ring of buffers.
 //!
 //! `cargo bench --bench near [-- --json]`. One line a case: files a second, those of the floor in
-//! the same run, the ratio and its goal. Files are in the page cache unless a case says cold.
+//! the same run, the ratio and its goal. Files are in the page cache unless a case says cold; two
+//! cases add to the time of each open.
 
 mod support;
 
@@ -11,7 +12,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use datapipes::{DataLoader, Graph};
+use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Work};
 use datapipes_io::{FileGraphExt, FileRef, list_files};
 use support::{median, peer};
 
@@ -152,6 +153,7 @@ impl Files {
             self.evict()?;
             cold.push(epoch(&loaders[loaders.len() - 1].1, 100 + round)?);
         }
+        self.open_slowly(json)?;
         case.print(
             "2 workers, listed, cold",
             &cold,
@@ -186,6 +188,38 @@ impl Files {
         Ok(Times { first: all, all })
     }
 
+    /// Reads some of the files where each open takes some time more, as on a network file system.
+    fn open_slowly(&mut self, json: bool) -> Result<(), Error> {
+        let count = self.paths.len().min(BATCH);
+        let case = Case {
+            json,
+            size: self.size,
+            count,
+        };
+        let files: Vec<FileRef> = self.paths[..count].iter().map(FileRef::new).collect();
+        // As many at once as there are workers, at least; far more where an open takes long.
+        for (micros, goal) in [(200, 1.8), (5000, 16.0)] {
+            let wait = Duration::from_micros(micros);
+            let graph = Graph::from_vec(files.clone()).pipe(OpenSlowly(wait));
+            let loader = DataLoader::builder(graph.load_files().batch(BATCH))
+                .workers(2)
+                .build()?;
+            let (mut floors, mut times) = (Vec::new(), Vec::new());
+            for round in 0..4 {
+                let begun = Instant::now();
+                (0..count).for_each(|_| std::thread::sleep(wait));
+                let waited = begun.elapsed();
+                let read = read(&self.paths[..count], &mut self.ring)?;
+                let all = waited + read.all;
+                floors.push(Times { first: all, all });
+                times.push(epoch(&loader, round)?);
+            }
+            let name = format!("2 workers, opened in {} ms", micros as f64 / 1e3);
+            case.print(&name, &times[1..], &floors[1..], |t| t.all, Some(goal));
+        }
+        Ok(())
+    }
+
     /// Asks the system to forget the files' content.
     fn evict(&self) -> Result<(), Error> {
         #[cfg(target_os = "linux")]
@@ -196,6 +230,31 @@ impl Files {
             unsafe { libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED) };
         }
         Ok(())
+    }
+}
+
+/// Waits before each file is opened.
+struct OpenSlowly(Duration);
+
+impl Pipe<FileRef> for OpenSlowly {
+    type Out = FileRef;
+
+    fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<FileRef> {
+        let (wait, cx) = (self.0, cx.clone());
+        Items::generate(async move |out| {
+            while let Some(file) = out.next_from(&mut input).await {
+                match cx.blocking(move || std::thread::sleep(wait)).await {
+                    Ok(()) => out.emit(Ok(file)).await,
+                    Err(error) => out.emit(Err(error)).await,
+                }
+            }
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .seldom_waits(true)
+            .arity(Arity::One)
     }
 }
 

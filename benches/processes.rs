@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Graph, OnError, Tensor};
+use datapipes_io::{FileGraphExt, FileRef};
 use support::pictures::{decoded, pictures};
 use support::{Lines, again, median, peer_case};
 
@@ -25,6 +26,11 @@ fn large(numbers: Graph<u64>) -> Graph<Tensor> {
 
 fn small(numbers: Graph<u64>) -> Graph<[u8; 100]> {
     numbers.map(|n| [n as u8; 100])
+}
+
+/// Reads the files where they are decoded, so that only their names travel.
+fn read_and_decoded(files: Graph<FileRef>) -> Graph<Tensor> {
+    decoded(files.load_files().map(|file| file.data))
 }
 
 fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
@@ -122,6 +128,28 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     ];
     lines.beside(
         "the same in batches of 64",
+        count,
+        9,
+        &mut cases,
+        (0.95, 0.0),
+    );
+
+    let dir = tempfile::tempdir()?;
+    let mut named = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        let path = dir.path().join(format!("{number:03}.jpg"));
+        std::fs::write(&path, file)?;
+        named.push(FileRef::new(path));
+    }
+    let source = || Graph::from_vec(named.clone());
+    let batches = |images: Graph<Tensor>| loader(images.batch(BATCH).collate());
+    let apart = source().in_processes(CHILDREN, read_and_decoded);
+    let mut cases = vec![
+        again("2 threads", batches(read_and_decoded(source()))),
+        again("2 processes", batches(apart)),
+    ];
+    lines.beside(
+        "the same, files read in the part",
         count,
         9,
         &mut cases,

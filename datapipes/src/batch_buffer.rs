@@ -90,14 +90,25 @@ impl Pool {
     }
 
     /// Makes zeros, in memory that was kept if there is some.
-    pub(crate) fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
-        let values = match self.reuse::<T>(len) {
-            Some(mut values) => {
+    fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
+        let reused = self.reuse::<T>(len);
+        self.whole(
+            len,
+            reused.map(|mut values| {
                 values[..len].fill(T::default());
                 values
-            }
-            None => vec![T::default(); len],
-        };
+            }),
+        )
+    }
+
+    /// Makes values that are to be overwritten, in memory that was kept if there is some.
+    fn old<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
+        self.whole(len, self.reuse::<T>(len))
+    }
+
+    /// Makes a part that is all of a slab, in this memory or in new.
+    fn whole<T: Element>(self: &Arc<Self>, len: usize, values: Option<Vec<T>>) -> SlabPart {
+        let values = values.unwrap_or_else(|| vec![T::default(); len]);
         let slab = Slab::new(values, len, 0, self, Default::default());
         SlabPart {
             slab: Arc::new(slab),
@@ -185,6 +196,12 @@ pub(crate) fn spare_zeros<T: Element>(len: usize) -> Option<SlabPart> {
     is_large::<T>(len).then(|| SPARES.zeros::<T>(len))
 }
 
+/// Makes values that are to be overwritten, in memory of tensors that are gone, if they are many;
+/// `None` for few.
+pub(crate) fn spare<T: Element>(len: usize) -> Option<SlabPart> {
+    is_large::<T>(len).then(|| SPARES.old::<T>(len))
+}
+
 /// Makes an empty vector with room for so many numbers, in memory of tensors that are gone if they
 /// are many.
 pub(crate) fn spare_vec<T: Element>(len: usize) -> Vec<T> {
@@ -203,13 +220,7 @@ pub(crate) fn spare_part<T: Element>(mut values: Vec<T>) -> Result<SlabPart, Vec
     }
     // A vector counts by its length, which has to stay what it was before it was used again.
     values.resize(values.capacity().min(len + len / 8), T::default());
-    let slab = Slab::new(values, len, 0, &SPARES, Default::default());
-    Ok(SlabPart {
-        slab: Arc::new(slab),
-        start: 0,
-        len,
-        is_row: false,
-    })
+    Ok(SPARES.whole(len, Some(values)))
 }
 
 /// The rows of one stream of items, which end up in batches of equal size.

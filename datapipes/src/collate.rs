@@ -138,19 +138,19 @@ impl<E: Element, const N: usize> Collate for [E; N] {
 
 fn rows<E: Element>(items: &[impl AsRef<[E]>]) -> Result<Tensor> {
     let length = items.first().map_or(0, |row| row.as_ref().len());
-    let len = checked_len(&[items.len(), length], E::DTYPE)?;
-    let mut values = Vec::with_capacity(len);
-    for (place, row) in items.iter().enumerate() {
-        let row = row.as_ref();
-        if row.len() != length {
-            let has = |length: usize| format!("length {length}");
-            return Err(Mismatch::new((0, has(length)), (place, has(row.len())))
-                .ragged(true)
-                .into());
-        }
-        values.extend_from_slice(row);
+    let lengths = items.iter().map(|row| row.as_ref().len());
+    if let Some((place, other)) = lengths.enumerate().find(|(_, other)| *other != length) {
+        let has = |length: usize| format!("length {length}");
+        return Err(Mismatch::new((0, has(length)), (place, has(other)))
+            .ragged(true)
+            .into());
     }
-    Tensor::from_vec(values, [items.len(), length])
+    Tensor::from_fill([items.len(), length], |values| {
+        items
+            .iter()
+            .for_each(|row| values.extend_from_slice(row.as_ref()));
+        Ok(())
+    })
 }
 
 impl<T: Collate> Collate for Option<T> {

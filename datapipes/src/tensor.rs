@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use crate::batch_buffer::{SlabPart, spare_part, spare_vec, spare_zeros};
+use crate::batch_buffer::{SlabPart, spare, spare_part, spare_vec, spare_zeros};
 use crate::dtype::with_dtype;
 use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
 
@@ -216,9 +216,11 @@ impl Tensor {
         let shape = [&[tensors.len()], first.shape()].concat();
         let len = checked_len(&shape, first.dtype())?;
         let values = with_dtype!(first.dtype(), T => {
-            if let Buf::Pooled(part) = &first.buf
-                && let Some(mut batch) = part.sibling::<T>(len)
-            {
+            let pooled = match &first.buf {
+                Buf::Pooled(part) => part.sibling::<T>(len),
+                _ => None,
+            };
+            if let Some(mut batch) = pooled.or_else(|| spare::<T>(len)) {
                 let rows = batch.slice_mut::<T>().expect("made of this type").chunks_exact_mut(len / tensors.len());
                 for (row, tensor) in rows.zip(tensors) {
                     row.copy_from_slice(tensor.as_slice::<T>()?);

@@ -298,9 +298,9 @@ pub(super) fn read(
     let data = if size == 0 {
         read_unsized(&handle)?
     } else if size < POOLED {
-        let mut data = vec![0; size as usize];
-        let read = fill(&handle, &mut data, &|| false)?;
-        data.truncate(read);
+        // Space that is not cleared first, and not more of it when the file grows.
+        let mut data = Vec::with_capacity(size as usize);
+        (&handle).take(size).read_to_end(&mut data)?;
         data.into()
     } else {
         let space = usize::try_from(size)

@@ -188,6 +188,39 @@ fn large_zeros_use_the_memory_of_those_before() {
 }
 
 #[test]
+fn values_that_are_overwritten_are_not_cleared_before() {
+    let pool = Arc::new(Pool::by_use(10 << 20));
+    let mut first = pool.old::<f32>(100_000);
+    assert_eq!(first.slice::<f32>().unwrap(), vec![0.0; 100_000]);
+    first.slice_mut::<f32>().unwrap().fill(7.0);
+    drop(first);
+    assert_eq!(
+        pool.old::<f32>(99_000).slice::<f32>().unwrap(),
+        vec![7.0; 99_000]
+    );
+}
+
+#[test]
+fn a_large_batch_that_is_not_filled_in_place_returns_its_memory() {
+    let rows: Vec<Vec<f32>> = (0..4).map(|n| vec![n as f32; 20_000]).collect();
+    let tensors = rows
+        .iter()
+        .map(|row| Tensor::from_vec(row.clone(), [20_000]));
+    let tensors: Vec<Tensor> = tensors.collect::<crate::Result<_>>().unwrap();
+    for batch in [
+        Tensor::stack(&tensors).unwrap(),
+        Tensor::stack_rows(tensors).unwrap(),
+        crate::Collate::collate(rows.clone()).unwrap(),
+    ] {
+        assert!(batch.is_pooled());
+        assert_eq!(batch.shape(), [4, 20_000]);
+        assert_eq!(batch.as_slice::<f32>().unwrap(), rows.concat());
+    }
+    let small: Tensor = crate::Collate::collate(vec![vec![1u8, 2], vec![3, 4]]).unwrap();
+    assert!(!small.is_pooled());
+}
+
+#[test]
 fn little_more_is_kept_than_is_in_use() {
     let pool = Arc::new(Pool::by_use(3_000_000));
     let kept = || lock(&pool.kept).len();

@@ -26,6 +26,9 @@ pub struct Builder<T> {
     settings: Settings,
     on_error: OnError,
     autosave: Option<(Arc<Path>, Every)>,
+    /// Requests in flight that an earlier run found.
+    #[cfg(feature = "tune")]
+    requests: Vec<crate::run::Requests>,
     #[cfg(feature = "metrics")]
     metrics: Option<Arc<str>>,
     #[cfg(feature = "monitor")]
@@ -50,6 +53,8 @@ impl<T: Send + 'static> Builder<T> {
             settings,
             on_error,
             autosave: None,
+            #[cfg(feature = "tune")]
+            requests: Vec::new(),
             #[cfg(feature = "metrics")]
             metrics: None,
             #[cfg(feature = "monitor")]
@@ -79,7 +84,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets workers and prefetch as a [`Tuner`](super::tune::Tuner) found them, from the file that
-    /// [`Tuning::save`](super::tune::Tuning::save) wrote; feature `tune`. As for all settings, the
+    /// [`Tuning::save`](super::tune::Tuning::save) or [`DataLoader::save_settings`] wrote; feature
+    /// `tune`. The first epoch begins with the requests in flight that the run before had found. As for all settings, the
     /// last call wins: [`workers`](Self::workers) and [`prefetch`](Self::prefetch) replace the
     /// values of the file if they are called after it, and are replaced if they are called before.
     /// Items and their order do not change.
@@ -96,9 +102,10 @@ impl<T: Send + 'static> Builder<T> {
     #[cfg(feature = "tune")]
     pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
         let flow = Flow::new(&self.graph.root());
-        let (workers, prefetch) = super::settings_file::load(path.as_ref(), &flow)?;
-        self.settings.workers = workers;
-        self.settings.prefetch = Some(prefetch);
+        let found = super::settings_file::load(path.as_ref(), &flow)?;
+        self.settings.workers = found.workers.unwrap_or(self.settings.workers);
+        self.settings.prefetch = found.prefetch.or(self.settings.prefetch);
+        self.requests = found.requests;
         Ok(self)
     }
 
@@ -515,7 +522,10 @@ impl<T: Send + 'static> Builder<T> {
                  `datapipes::before_main!()` stands outside of functions)"
             )));
         }
-        let engine = Arc::new(Engine::new(flow, plan, self.settings));
+        let engine = Engine::new(flow, plan, self.settings);
+        #[cfg(feature = "tune")]
+        engine.begin_with(&self.requests);
+        let engine = Arc::new(engine);
         let latest = Arc::<Latest>::default();
         #[cfg(feature = "metrics")]
         if let Some(name) = self.metrics {

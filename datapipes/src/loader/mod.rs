@@ -148,6 +148,48 @@ impl<T: Send + 'static> DataLoader<T> {
         self.begin(epoch, vec![(Share { rank, uneven }, None)], false)
     }
 
+    /// Saves the settings of this loader, and the number of requests in flight that its epochs have
+    /// found, to a file for [`Builder::settings_from`]: JSON, with a version and the nodes of the
+    /// graph; feature `tune`. The next run then does not begin with few requests. Call it after an
+    /// epoch, and with the same path for each run.
+    ///
+    /// The number of workers is saved as it is, and prefetch if it was set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such folder, [`ErrorKind::Io`] if the file cannot be
+    /// written; with the path.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[cfg(feature = "tune")] {
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// let path = std::env::temp_dir().join(format!("settings-{}.json", std::process::id()));
+    /// let graph = Graph::range(0..100).map_async(async |n| datapipes::Ok(n)).batch(10);
+    /// let loader = DataLoader::builder(graph.clone()).build()?;
+    /// loader.epoch(0).blocking().try_for_each(|batch| batch.map(drop))?;
+    /// loader.save_settings(&path)?;
+    /// // In the next run:
+    /// let loader = DataLoader::builder(graph).settings_from(&path)?.build()?;
+    /// # assert_eq!(loader.epoch(0).blocking().count(), 10);
+    /// # std::fs::remove_file(&path)?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "tune")]
+    pub fn save_settings(&self, path: impl AsRef<Path>) -> Result<()> {
+        let Settings {
+            workers, prefetch, ..
+        } = self.engine.settings;
+        let found = settings_file::Found {
+            workers: Some(workers).filter(|&workers| workers > 0),
+            prefetch,
+            requests: self.engine.requests(),
+        };
+        let nodes = checkpoint::nodes(&self.engine.flow, |_| None);
+        settings_file::save(path.as_ref(), &nodes, found)
+    }
+
     /// Makes an epoch of some ranks, each with the place where it goes on, maybe with a graph that
     /// was `edited` since.
     fn begin(

@@ -1,4 +1,4 @@
-//! A file with the settings of a loader that a tuning found.
+//! A file with the settings of a loader, and what it has learned.
 
 use std::fs;
 use std::io;
@@ -6,48 +6,56 @@ use std::path::Path;
 
 use super::checkpoint::{SavedNode, differences};
 use crate::graph::Flow;
+use crate::run::Requests;
 use crate::{BoxError, Error, ErrorKind, Result};
 
-/// Version of the format.
-const VERSION: u64 = 1;
+/// Version of the format. Version 1 has no `requests`.
+const VERSION: u64 = 2;
 /// Maximum number of workers and batches kept ready that a file may ask for.
 pub(super) const MOST_WORKERS: usize = 4096;
 pub(super) const MOST_PREFETCH: usize = 65_536;
+/// Maximum number of requests in flight that a file may say were found.
+const MOST_IN_FLIGHT: usize = 1 << 20;
 
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
     version: u64,
-    workers: usize,
-    prefetch: usize,
+    workers: Option<usize>,
+    prefetch: Option<usize>,
+    #[serde(default)]
+    requests: Vec<Requests>,
     /// Nodes of the graph that the settings were found for.
     graph: Vec<SavedNode>,
 }
 
+/// Settings, as far as they were set or found, and what a loader has learned.
+pub(super) struct Found {
+    pub workers: Option<usize>,
+    pub prefetch: Option<usize>,
+    pub requests: Vec<Requests>,
+}
+
 /// Writes the settings found for a graph with these nodes.
-pub(super) fn save(
-    path: &Path,
-    nodes: &[SavedNode],
-    workers: usize,
-    prefetch: usize,
-) -> Result<()> {
+pub(super) fn save(path: &Path, nodes: &[SavedNode], found: Found) -> Result<()> {
     let form = Form {
         version: VERSION,
-        workers,
-        prefetch,
+        workers: found.workers,
+        prefetch: found.prefetch,
+        requests: found.requests,
         graph: nodes.to_vec(),
     };
     let text = serde_json::to_string_pretty(&form).expect("numbers and texts are JSON");
     fs::write(path, text + "\n").map_err(|error| failed(path, "written", error))
 }
 
-/// Reads workers and prefetch for a graph.
+/// Reads the settings for a graph.
 ///
 /// # Errors
 /// With the path: `NotFound` or `Io` if the file cannot be read, `Corrupt` if it is not JSON,
 /// `Unsupported` if a newer version made it, `Config` for another graph, other fields, or values out
 /// of range.
-pub(super) fn load(path: &Path, flow: &Flow) -> Result<(usize, usize)> {
+pub(super) fn load(path: &Path, flow: &Flow) -> Result<Found> {
     let about = |kind, message: &str| Error::new(kind, format!("{}: {message}", path.display()));
     let with = |kind, message: &str, source: BoxError| about(kind, message).with_source(source);
     let text = fs::read(path).map_err(|error| failed(path, "read", error))?;
@@ -56,10 +64,10 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<(usize, usize)> {
         with(ErrorKind::Corrupt, message, error.into())
     })?;
     match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(VERSION) => {}
+        Some(1..=VERSION) => {}
         Some(later) if later > VERSION => {
             let message = format!(
-                "the settings are of version {later}, and this version of the library reads {VERSION}; update the \
+                "the settings are of version {later}, and this version of the library reads up to {VERSION}; update the \
                  library, or tune again"
             );
             return Err(about(ErrorKind::Unsupported, &message));
@@ -73,17 +81,23 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<(usize, usize)> {
         let message = "the settings are not as the tuner writes them; correct them, or tune again";
         with(ErrorKind::Config, message, error.into())
     })?;
+    let in_flight = form.requests.iter().map(|found| found.in_flight).max();
     for (name, value, least, most) in [
         ("workers", form.workers, 1, MOST_WORKERS),
         ("prefetch", form.prefetch, 0, MOST_PREFETCH),
+        ("in_flight", in_flight, 1, MOST_IN_FLIGHT),
     ] {
-        if !(least..=most).contains(&value) {
+        if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
             let message = format!("`{name}` is {value}, and has to be {least} to {most}");
             return Err(about(ErrorKind::Config, &message));
         }
     }
     match &differences(&form.graph, flow)[..] {
-        [] => Ok((form.workers, form.prefetch)),
+        [] => Ok(Found {
+            workers: form.workers,
+            prefetch: form.prefetch,
+            requests: form.requests,
+        }),
         differences => {
             let message = format!(
                 "the settings were found for another graph: {}; tune this graph, or set workers and prefetch yourself",

@@ -20,7 +20,7 @@ pub(crate) fn run(make: impl Fn(Limits) -> Ends) {
 }
 
 #[derive(Default)]
-pub(super) struct Count(pub(super) AtomicUsize);
+pub(crate) struct Count(pub(crate) AtomicUsize);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 pub(crate) use process::{Message, ProcessPut, ProcessTake, SharedMemory, sockets};
 #[cfg(all(target_os = "linux", feature = "remote"))]
 pub(crate) use remote::{Frame, ReadHalf, RemotePut, RemoteTake, WriteHalf};
-pub(crate) use thread::{ThreadPut, ThreadTake, thread};
+pub(crate) use thread::{Arrivals, ThreadPut, ThreadTake, arriving, thread};
 
 /// Limits of a queue. At least one message always fits, however large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,23 @@ use crate::sync::lock;
 /// Makes a queue between two threads. Its lock is held for a few instructions at a time, and never
 /// during a wait.
 pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
+    queue(limits, None)
+}
+
+/// Makes a queue that says in `arrivals` under its number if there is something to take. Its reader
+/// waits there, not at the queue.
+pub(crate) fn arriving<M: Send>(
+    limits: Limits,
+    arrivals: &Arc<Arrivals>,
+    number: u64,
+) -> (ThreadPut<M>, ThreadTake<M>) {
+    queue(limits, Some((arrivals.clone(), number)))
+}
+
+fn queue<M: Send>(
+    limits: Limits,
+    arrivals: Option<(Arc<Arrivals>, u64)>,
+) -> (ThreadPut<M>, ThreadTake<M>) {
     let state = QueueState {
         messages: VecDeque::new(),
         held: Weight::default(),
@@ -19,9 +36,35 @@ pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
         put_waits: None,
         take_waits: None,
         wanted: 1,
+        arrivals,
+        arrived: false,
     };
     let shared = Arc::new(Mutex::new(state));
     (ThreadPut(shared.clone()), ThreadTake(shared))
+}
+
+/// The queues of one reader that have something to take, so that it need not look at all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals(Mutex<ArrivalsState>);
+
+#[derive(Debug, Default)]
+struct ArrivalsState {
+    /// Numbers of the queues that have got something, or have ended, since it found them empty.
+    numbers: Vec<u64>,
+    /// Number of items in one queue below which the reader need not be woken.
+    wanted: usize,
+    waits: Option<Waker>,
+}
+
+impl Arrivals {
+    /// Takes the numbers of the queues that have something new. The task is woken when one has
+    /// `wanted` items, ends, or flushes.
+    pub(crate) fn take(&self, cx: &Context<'_>, wanted: usize) -> Vec<u64> {
+        let mut state = lock(&self.0);
+        state.wanted = wanted;
+        wait(&mut state.waits, cx);
+        std::mem::take(&mut state.numbers)
+    }
 }
 
 #[derive(Debug)]
@@ -35,9 +78,27 @@ struct QueueState<M> {
     take_waits: Option<Waker>,
     /// Number of items below which the other end need not be woken.
     wanted: usize,
+    /// Place where the reader of several queues waits, and the number of this one.
+    arrivals: Option<(Arc<Arrivals>, u64)>,
+    /// True if the reader knows, or finds there, that this queue has something or has ended.
+    arrived: bool,
 }
 
 impl<M> QueueState<M> {
+    /// Records that there is something, or the end. Returns the waker of a reader that is content
+    /// with so many items.
+    fn arrive(&mut self, items: usize) -> Option<Waker> {
+        let Some((arrivals, number)) = &self.arrivals else {
+            return self.take_waits.take_if(|_| items >= self.wanted);
+        };
+        let mut state = lock(&arrivals.0);
+        if !std::mem::replace(&mut self.arrived, true) {
+            state.numbers.push(*number);
+        }
+        let is_content = items >= state.wanted;
+        state.waits.take_if(|_| is_content)
+    }
+
     fn room(&self) -> usize {
         if self.messages.is_empty() {
             self.limits.items.max(1)
@@ -89,11 +150,8 @@ impl<M: Send> Put<M> for ThreadPut<M> {
             state.held.items += weight.items;
             state.held.bytes += weight.bytes;
             state.messages.push_back((message, weight));
-            if state.held.items >= state.wanted {
-                state.take_waits.take()
-            } else {
-                None
-            }
+            let items = state.held.items;
+            state.arrive(items)
         };
         wake(waker);
     }
@@ -107,7 +165,13 @@ impl<M> ThreadPut<M> {
     /// Wakes the waiting task at the other end, even if there are fewer items than it wants: no
     /// more come for now.
     pub(crate) fn flush(&mut self) {
-        let waker = lock(&self.0).take_waits.take();
+        let mut state = lock(&self.0);
+        let waker = match state.arrivals {
+            // An empty queue is no news.
+            Some(_) if !state.arrived => None,
+            _ => state.arrive(usize::MAX),
+        };
+        drop(state);
         wake(waker);
     }
 }
@@ -117,7 +181,7 @@ impl<M> Drop for ThreadPut<M> {
         let waker = {
             let mut state = lock(&self.0);
             state.put_gone = true;
-            state.take_waits.take()
+            state.arrive(usize::MAX)
         };
         wake(waker);
     }
@@ -145,6 +209,10 @@ impl<M> ThreadTake<M> {
                     (message, waker)
                 }
                 None if state.put_gone => return Poll::Ready(None),
+                None if state.arrivals.is_some() => {
+                    state.arrived = false;
+                    return Poll::Pending;
+                }
                 None => {
                     wait(&mut state.take_waits, cx);
                     state.wanted = wanted;
@@ -192,6 +260,42 @@ mod tests {
             let (put, take) = thread(limits);
             (Box::new(put), Box::new(take))
         });
+    }
+
+    #[test]
+    fn arriving_queues_conform() {
+        let one = Weight { items: 1, bytes: 0 };
+        let count = Arc::<Count>::default();
+        let (waker, woken) = (Waker::from(count.clone()), || {
+            count.0.load(Ordering::SeqCst)
+        });
+        let cx = Context::from_waker(&waker);
+        let arrivals = Arc::<Arrivals>::default();
+        let limits = Limits {
+            items: 10,
+            bytes: usize::MAX,
+        };
+        let (mut ends, mut takes): (Vec<_>, Vec<_>) =
+            (0..3).map(|n| arriving(limits, &arrivals, n)).unzip();
+        assert_eq!(arrivals.take(&cx, 2), [0; 0]);
+        ends[1].put("a", one);
+        assert_eq!(woken(), 0);
+        ends[1].put("b", one);
+        assert_eq!((woken(), arrivals.take(&cx, 2)), (1, vec![1]));
+        // A queue is named once, until its reader has found it empty.
+        assert_eq!(takes[1].poll_take_of(&cx, 1), Poll::Ready(Some("a")));
+        ends[1].put("c", one);
+        assert_eq!(arrivals.take(&cx, 2), [0; 0]);
+        assert_eq!(takes[1].poll_take_of(&cx, 1), Poll::Ready(Some("b")));
+        assert_eq!(takes[1].poll_take_of(&cx, 1), Poll::Ready(Some("c")));
+        assert!(takes[1].poll_take_of(&cx, 1).is_pending());
+        let before = woken();
+        ends[2].put("d", one);
+        ends[2].flush();
+        assert_eq!((woken(), arrivals.take(&cx, 2)), (before + 1, vec![2]));
+        drop(ends);
+        assert_eq!((woken(), arrivals.take(&cx, 2)), (before + 2, vec![0, 1]));
+        assert_eq!(takes[0].poll_take_of(&cx, 1), Poll::Ready(None));
     }
 
     #[test]

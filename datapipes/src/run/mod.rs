@@ -58,6 +58,8 @@ pub(crate) use block_on::block_on_unless;
 pub use blocking::blocking;
 pub(crate) use deadlock::{DeadlockCheck, QUIET, StarvedCheck};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
+#[cfg(feature = "tune")]
+pub(crate) use engine::Requests;
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
 pub(crate) use gauge::QueueGauge;

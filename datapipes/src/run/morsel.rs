@@ -14,7 +14,7 @@ use futures::task::AtomicWaker;
 use crate::budget::{Account, Awaited, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Look};
 use crate::items::{self, Demand};
-use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
+use crate::queue::{Arrivals, Limits, Put, ThreadPut, ThreadTake, Weight, arriving, thread};
 use crate::run::chain::Chain;
 use crate::run::gauge::{SegmentGauge, thread_cpu_ns};
 use crate::run::near::Waits;
@@ -54,6 +54,12 @@ pub(crate) struct MorselJob {
     /// Piece of the input, and the number of its first item.
     pub chunk: AnyChunk,
     pub first: u64,
+    /// Number of its output items of which the reader needs all before it can go on.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "only child processes send items in messages")
+    )]
+    pub needed: Needed,
     /// Bytes of the input and the output.
     pub credit: Credit,
     /// Kind of the work: that of the segment, or of work that seldom waits, CPU.
@@ -62,6 +68,30 @@ pub(crate) struct MorselJob {
     // The queue must end before the bell rings, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
     pub ringer: Ringer,
+}
+
+/// Number of output items of a morsel that are of no use one by one: as long as the reader needs all
+/// of them, as for a batch, they withhold nothing if they come together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Needed {
+    /// Number of the first of them.
+    pub first: usize,
+    /// Number of those that follow, again and again.
+    pub then: usize,
+}
+
+impl Needed {
+    /// Items that are of use one by one.
+    pub const ONE: Needed = Needed { first: 1, then: 1 };
+
+    /// Returns how many may come together after `made` items.
+    #[cfg(any(test, target_os = "linux"))]
+    pub fn after(self, made: usize) -> usize {
+        match self.first.checked_sub(made) {
+            Some(left) if left > 0 => left,
+            _ => self.then - (made - self.first) % self.then,
+        }
+    }
 }
 
 /// A running morsel, which is cancelled when dropped.
@@ -107,12 +137,20 @@ pub(crate) struct MorselShared {
 pub(crate) struct MorselPace {
     /// Nanoseconds per item.
     cost: AtomicU64,
-    /// Number of items that the reader took. Those that later morsels have made do not count, or
-    /// the items before an early one that blocks would wait with it.
-    taken: AtomicUsize,
+    /// Number of items that the reader took, in all epochs. Those that later morsels have made do not
+    /// count, or the items before an early one that blocks would wait with it.
+    taken: Arc<AtomicUsize>,
 }
 
 impl MorselPace {
+    /// Begins after the items of earlier epochs, whose number it keeps up to date.
+    pub(super) fn after(taken: Arc<AtomicUsize>) -> Self {
+        MorselPace {
+            taken,
+            ..MorselPace::default()
+        }
+    }
+
     /// Returns how many items to make in one poll: more of those that seldom wait.
     fn at_once(&self, seldom_waits: bool) -> usize {
         let cost = self.cost.load(Relaxed) as f64;
@@ -154,7 +192,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    #[cfg(target_os = "linux")]
+    #[cfg(any(test, target_os = "linux"))]
     pub(crate) fn spend(&self, ns: u64) {
         self.spent.fetch_add(ns, Relaxed);
     }
@@ -184,13 +222,16 @@ pub(super) struct Morsel {
 
 impl Morsel {
     /// Starts a piece of the input, whose first item has this number and this position. `credit` has
-    /// bytes for its first item. Dropping the morsel cancels it.
+    /// bytes for its first item. A reader who takes morsels out of order waits at `arrivals`.
+    /// Dropping the morsel cancels it.
     pub(super) fn start(
         (chunk, first, position): (AnyChunk, u64, u64),
+        needed: Needed,
         work: Work,
         credit: Credit,
         shared: &Arc<MorselShared>,
         spawner: &dyn Spawner,
+        arrivals: Option<&Arc<Arrivals>>,
     ) -> Morsel {
         let (id, items) = (credit.id(), chunk.len);
         let limits = Limits {
@@ -201,12 +242,16 @@ impl Morsel {
             },
             ..LIMITS
         };
-        let (put, slot) = thread::<AnyChunk>(limits);
+        let (put, slot) = match arrivals {
+            None => thread::<AnyChunk>(limits),
+            Some(arrivals) => arriving::<AnyChunk>(limits, arrivals, id),
+        };
         let fate = Arc::new(Fate::default());
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),
             chunk,
             first,
+            needed,
             credit,
             work,
             fate: fate.clone(),
@@ -255,6 +300,7 @@ impl MorselJob {
             fate,
             put,
             ringer,
+            ..
         } = self;
         let MorselShared {
             chain,
@@ -560,5 +606,20 @@ struct EmptyChunks;
 impl ErasedChunks for EmptyChunks {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
         Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_of_earlier_epochs_are_a_reason_to_make_more_at_once() {
+        let taken = Arc::<AtomicUsize>::default();
+        let first = MorselPace::after(taken.clone());
+        assert_eq!(first.at_once(false), 1);
+        first.take(6400);
+        let second = MorselPace::after(taken);
+        assert_eq!((second.taken(), second.at_once(false)), (6400, 101));
     }
 }

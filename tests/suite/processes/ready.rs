@@ -52,3 +52,21 @@ fn late_items_of_a_child_are_withheld_by_at_most_a_sixty_fourth() {
         );
     }
 }
+
+#[test]
+fn full_batches_of_a_child_are_not_withheld_by_an_item_after_them() {
+    // Items of more than 0.2 ms, which come together if one batch needs them.
+    for size in [7, 64] {
+        let graph = Graph::range(0..2 * LATE).in_processes_with(2, 250, part);
+        let loader = DataLoader::builder(graph.batch(size)).build().unwrap();
+        let before = LATE as usize / size;
+        let (send, receive) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut epoch = loader.epoch(0).blocking();
+            let first = epoch.by_ref().take(before);
+            send.send(first.filter(Result::is_ok).count()).unwrap();
+        });
+        let first = receive.recv_timeout(Duration::from_secs(20));
+        assert_eq!(first, Ok(before), "batches of {size}");
+    }
+}

@@ -12,8 +12,10 @@ use std::time::Instant;
 
 pub use tuning::Tuning;
 
+use super::checkpoint::SavedNode;
 use super::settings_file::{MOST_PREFETCH, MOST_WORKERS};
 use super::{Builder, Stats};
+use crate::run::Requests;
 use crate::{BoxError, Error, ErrorKind, Result};
 use search::{Outcome, Space};
 
@@ -219,7 +221,12 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         };
         let begun = Instant::now();
         let nodes = self.measure(first)?.1;
-        let outcome = run(&space, &mut |point| Ok(self.measure(point)?.0))?;
+        let mut learned = Vec::new();
+        let outcome = run(&space, &mut |point| {
+            let (trial, _, requests) = self.measure(point)?;
+            learned.push((point, requests));
+            Ok(trial)
+        })?;
         let Some(best) = outcome.best else {
             let bound = self.memory.unwrap_or_default();
             let held = outcome.trials.iter().map(|trial| trial.memory).min();
@@ -229,6 +236,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
                  Give more, or make smaller batches, or read smaller files"
             )));
         };
+        let of_best = learned.into_iter().rfind(|(point, _)| *point == best);
         Ok(Tuning {
             method,
             best,
@@ -237,12 +245,13 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
             batches: self.batches,
             seconds: begun.elapsed().as_secs_f64(),
             space,
+            requests: of_best.map(|(_, requests)| requests).unwrap_or_default(),
             nodes,
         })
     }
 
-    /// Runs a loader with these settings; returns its nodes, too.
-    fn measure(&mut self, point: Point) -> Result<(Trial, Vec<super::checkpoint::SavedNode>)> {
+    /// Runs a loader with these settings; returns its nodes and what it learned, too.
+    fn measure(&mut self, point: Point) -> Result<(Trial, Vec<SavedNode>, Vec<Requests>)> {
         let loader = (self.builder)()
             .without_autosave()
             .workers(point.workers)
@@ -272,7 +281,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
                 }
                 let trial = trial(batches.stats(), seconds);
                 if left == 0 || trial.seconds.is_none() {
-                    return Ok((trial, nodes));
+                    return Ok((trial, nodes, loader.engine.requests()));
                 }
             }
             if left == before {

@@ -241,6 +241,7 @@ fn the_heat_map_has_a_cell_for_each_point_and_a_frame_for_the_best() {
         batches: 5,
         seconds: 1.0,
         space: Space::new(2, 1, 2),
+        requests: Vec::new(),
         nodes: Vec::new(),
     };
     let svg = tuning.heat_map();
@@ -314,6 +315,7 @@ fn found(graph: &Graph<Vec<u64>>, best: Point) -> Tuning {
         batches: 1,
         seconds: 0.0,
         space: Space::new(1, 1, 1),
+        requests: Vec::new(),
         nodes: super::super::checkpoint::nodes(&loader.engine.flow, |_| None),
     }
 }
@@ -362,19 +364,19 @@ fn a_settings_file_that_does_not_fit_is_an_error_with_its_path_and_a_remedy() {
         ("{", "", ErrorKind::Corrupt, "not JSON"),
         ("}\n", "", ErrorKind::Corrupt, "tune again"),
         (
-            "\"version\": 1",
             "\"version\": 2",
+            "\"version\": 3",
             ErrorKind::Unsupported,
             "update the library",
         ),
         (
-            "\"version\": 1",
+            "\"version\": 2",
             "\"version\": \"x\"",
             ErrorKind::Config,
             "no settings file",
         ),
         (
-            "\"version\": 1",
+            "\"version\": 2",
             "\"version\": 0",
             ErrorKind::Config,
             "no settings file",
@@ -462,4 +464,51 @@ fn samples_and_their_order_are_the_same_with_any_settings_that_a_tuning_may_find
             assert_eq!(all(builder), expected, "{best}");
         }
     }
+}
+
+/// A graph with requests that a store answers at once.
+fn requests() -> Graph<Vec<u64>> {
+    let answered = Graph::range(0..400).map_async(async |n: u64| crate::Ok(n + 1));
+    answered.batch(10)
+}
+
+#[test]
+fn what_a_run_has_learned_of_its_requests_is_where_the_next_begins() {
+    let path = fresh("learned.json");
+    let first = DataLoader::builder(requests()).workers(2).build().unwrap();
+    assert_eq!(first.engine.requests(), []);
+    // A round of requests takes some time.
+    let mut epoch = 0;
+    while first.engine.requests().is_empty() {
+        first
+            .epoch(epoch)
+            .blocking()
+            .for_each(|batch| drop(batch.unwrap()));
+        epoch += 1;
+    }
+    let learned = first.engine.requests();
+    assert_eq!((learned.len(), &*learned[0].node), (1, "map_async"));
+    first.save_settings(&path).unwrap();
+    let builder = DataLoader::builder(requests()).settings_from(&path);
+    let second = builder.unwrap().build().unwrap();
+    assert_eq!(second.engine.requests(), learned);
+    assert_eq!(second.engine.settings.workers, 2);
+    assert_eq!(second.engine.settings.prefetch, None);
+}
+
+#[test]
+fn a_settings_file_of_version_1_is_still_read() {
+    let (graph, path) = (batches(), fresh("version-1.json"));
+    found(&graph, point(3, 5)).save(&path).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let older = text.replace("\"version\": 2", "\"version\": 1");
+    let older = older.replace("  \"requests\": [],\n", "");
+    assert!(!older.contains("requests"), "{older}");
+    fs::write(&path, older).unwrap();
+    let loader = DataLoader::builder(graph)
+        .settings_from(&path)
+        .unwrap()
+        .build()
+        .unwrap();
+    assert_eq!(loader.engine.settings.workers, 3);
 }

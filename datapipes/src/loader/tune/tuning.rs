@@ -9,7 +9,8 @@ use super::{Point, Trial};
 use crate::Result;
 use crate::loader::checkpoint::SavedNode;
 use crate::loader::report::svg::{self, Picture};
-use crate::loader::settings_file;
+use crate::loader::settings_file::{self, Found};
+use crate::run::Requests;
 
 /// Result of a [`Tuner`](super::Tuner). Prints as a table of times.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -29,6 +30,9 @@ pub struct Tuning {
     pub seconds: f64,
     #[serde(skip)]
     pub(super) space: Space,
+    /// Requests in flight that the last run with the best settings found.
+    #[serde(skip)]
+    pub(super) requests: Vec<Requests>,
     #[serde(skip)]
     pub(super) nodes: Vec<SavedNode>,
 }
@@ -72,7 +76,7 @@ impl Tuning {
         }
     }
 
-    /// Saves the best settings to a file for
+    /// Saves the best settings, and the number of requests in flight that was found with them, to a file for
     /// [`Builder::settings_from`](crate::loader::Builder::settings_from): JSON, with a version and the
     /// nodes of the graph.
     ///
@@ -81,7 +85,12 @@ impl Tuning {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be written; with the path.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let Point { workers, prefetch } = self.best;
-        settings_file::save(path.as_ref(), &self.nodes, workers, prefetch)
+        let found = Found {
+            workers: Some(workers),
+            prefetch: Some(prefetch),
+            requests: self.requests.clone(),
+        };
+        settings_file::save(path.as_ref(), &self.nodes, found)
     }
 
     /// Returns an SVG picture of the times: a column for each number of workers, a row for each

@@ -26,6 +26,7 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::run::chain::{Chain, Link};
+use crate::run::morsel::Needed;
 use crate::run::scope::Scope;
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer, items};
@@ -49,7 +50,8 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 /// Greatest number of items in a message.
 const ITEMS: usize = 1024;
 /// Multiple of items that may be made in one poll, against those of a thread: a message costs more
-/// than a hop between threads. Items of more than 0.2 ms come one by one.
+/// than a hop between threads. Items of more than 0.2 ms come one by one, unless the reader needs
+/// several anyway.
 const TOGETHER: f64 = 10.0;
 /// Number of log lines sent before the work gets its turn.
 const LOGS: usize = 64;
@@ -307,6 +309,7 @@ impl LoadedPart {
             granted,
             alone: facts.alone,
             taken: facts.taken,
+            needed: facts.needed,
             made: 0,
             stream,
             ready,
@@ -328,6 +331,8 @@ struct RunningJob {
     alone: bool,
     /// Number of items that the reader had taken when the job was sent.
     taken: usize,
+    /// Items of which the reader needs all.
+    needed: Needed,
     /// Number of items of the job so far.
     made: usize,
     /// The output stream; `None` at its end.
@@ -397,8 +402,13 @@ impl RunningJob {
             .collect()
     }
 
-    /// Continues the job, for output of at most about `message` bytes.
-    fn poll(&mut self, cx: &mut task::Context<'_>, message: usize) -> Poll<Option<AnyChunk>> {
+    /// Continues the job, for output of at most about `message` bytes; of `room` bytes, if the
+    /// reader needs all of the items.
+    fn poll(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        (message, room): (usize, usize),
+    ) -> Poll<Option<AnyChunk>> {
         if let Some(chunk) = self.ready.take() {
             return Poll::Ready(Some(chunk));
         }
@@ -415,7 +425,10 @@ impl RunningJob {
             // An item that never completes holds up those that are made together with it.
             let cost = self.busy as f64 / self.made.max(1) as f64;
             let together = items::at_once(cost / TOGETHER, self.taken + self.made);
-            (message / self.each).clamp(1, ITEMS).min(together)
+            let small = (message / self.each).min(ITEMS).min(together);
+            small
+                .max((room / self.each).min(self.needed.after(self.made)))
+                .max(1)
         };
         let (begun, demand) = (
             Instant::now(),
@@ -549,7 +562,13 @@ impl Server {
             }
             _ => {}
         }
-        let polled = job.poll(cx, if fits { message } else { 0 });
+        let (message, room) = match (fits, at) {
+            (false, _) => (0, 0),
+            // The output of later jobs waits here for its turn.
+            (true, 1..) => (message, 0),
+            (true, 0) => (message, self.part.room),
+        };
+        let polled = job.poll(cx, (message, room));
         self.heaviest.fetch_max(job.heaviest(), Ordering::Relaxed);
         Ok(polled)
     }

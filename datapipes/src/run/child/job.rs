@@ -11,7 +11,7 @@ use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
-use crate::run::morsel::{Fate, MorselShared, Ringer};
+use crate::run::morsel::{Fate, MorselShared, Needed, Ringer};
 use crate::run::timeline::MorselEvents;
 
 /// A job on its way. If it is dropped before it is finished, it is lost, and the segment notices
@@ -20,6 +20,8 @@ pub(crate) struct Job {
     pub run: RunFacts,
     /// Number of its first item in the segment's input.
     pub first: u64,
+    /// See [`MorselJob::needed`](crate::run::morsel::MorselJob::needed).
+    pub needed: Needed,
     /// Rows that the part fills.
     pub rows: Option<Arc<Rows>>,
     /// Rows that were granted to a child, by the places of the items; `None` once a row has been

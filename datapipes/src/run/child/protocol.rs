@@ -6,6 +6,7 @@ use crate::batch_buffer::Wanted;
 use crate::codec::{Parcel, damaged};
 use crate::context::Counters;
 use crate::graph::Recipe;
+use crate::run::morsel::Needed;
 use crate::{DType, Error, Processes, Rank, Reader, Result, Uneven, Wire, Writer};
 
 /// First message to a child.
@@ -98,6 +99,8 @@ pub(super) struct JobFacts {
     pub heaviest: usize,
     /// Number of items that the reader has taken so far.
     pub taken: usize,
+    /// Items of the job of which the reader needs all.
+    pub needed: Needed,
 }
 
 impl Order {
@@ -111,6 +114,7 @@ impl Order {
                     alone,
                     heaviest,
                     taken,
+                    needed,
                 } = facts;
                 to.raw(&[1]);
                 let uneven = Uneven::number(run.uneven);
@@ -129,6 +133,8 @@ impl Order {
                     alone,
                     *heaviest as u64,
                     *taken as u64,
+                    needed.first as u64,
+                    needed.then as u64,
                 ] {
                     to.number(n);
                 }
@@ -166,7 +172,7 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 11];
+                let mut n = [0; 13];
                 for n in &mut n {
                     *n = from.number()?;
                 }
@@ -182,6 +188,8 @@ impl Order {
                     alone,
                     heaviest,
                     taken,
+                    first,
+                    then,
                 ] = n;
                 let uneven = Uneven::from_number(uneven)
                     .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
@@ -204,6 +212,10 @@ impl Order {
                     alone: alone != 0,
                     heaviest: heaviest as usize,
                     taken: taken as usize,
+                    needed: Needed {
+                        first: first.max(1) as usize,
+                        then: then.max(1) as usize,
+                    },
                 };
                 let grants = bool::decode(from)?.then(|| -> Result<Grants> {
                     let wanted = (DType::decode(from)?, usize::decode(from)?);
@@ -438,6 +450,7 @@ mod tests {
             alone: true,
             heaviest: 1 << 33,
             taken: 1 << 34,
+            needed: Needed { first: 3, then: 64 },
         };
         let grants = Grants {
             wanted: (DType::F32, 300),

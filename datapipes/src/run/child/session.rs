@@ -763,6 +763,7 @@ impl<'a> Session<'a> {
             alone: task.alone.is_some(),
             heaviest: task.job.credit.heaviest(),
             taken: task.job.morsels.pace.taken(),
+            needed: task.job.needed,
         };
         task.asked = None;
         self.tasks.push_back(task);

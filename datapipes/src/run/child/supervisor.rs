@@ -85,6 +85,7 @@ impl Spawner for Lease {
             events: job.events(),
             run: self.run,
             first: job.first,
+            needed: job.needed,
             rows: links.iter().find_map(|link| link.rows.clone()),
             granted: Vec::new(),
             counters: links

@@ -36,6 +36,17 @@ use crate::settings::Settings;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
+/// Number of requests in flight that a segment found, and the best duration of a morsel.
+#[cfg(feature = "tune")]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Requests {
+    /// First node of the segment.
+    pub node: String,
+    pub in_flight: usize,
+    pub best_ns: u64,
+}
+
 /// State that a loader keeps from epoch to epoch.
 pub(crate) struct Engine {
     /// Number of the loader in the process.
@@ -81,6 +92,32 @@ impl Engine {
             batches,
             pool: OnceLock::new(),
             runtime: Mutex::new(None),
+        }
+    }
+
+    /// Returns what the segments have found of their requests.
+    #[cfg(feature = "tune")]
+    pub(crate) fn requests(&self) -> Vec<Requests> {
+        let segments = self.plan.segments.iter().zip(&self.learned);
+        let found = segments.filter_map(|(segment, learned)| {
+            let (in_flight, best_ns) = learned.found()?;
+            Some(Requests {
+                node: self.flow.nodes[segment.nodes[0]].name.to_string(),
+                in_flight,
+                best_ns,
+            })
+        });
+        found.collect()
+    }
+
+    /// Begins with what an earlier run found.
+    #[cfg(feature = "tune")]
+    pub(crate) fn begin_with(&self, requests: &[Requests]) {
+        for (segment, learned) in self.plan.segments.iter().zip(&self.learned) {
+            let name = &*self.flow.nodes[segment.nodes[0]].name;
+            if let Some(found) = requests.iter().find(|found| found.node == name) {
+                learned.begin_with(found.in_flight, found.best_ns);
+            }
         }
     }
 

@@ -202,7 +202,7 @@ impl EpochRun {
                 bell: Arc::default(),
                 account: self.segment_account(number),
                 awaited: Arc::default(),
-                pace: MorselPace::default(),
+                pace: MorselPace::after(learned.taken.clone()),
                 gauge: self.segments[number].clone(),
             }),
             spawner: self.spawner(number, round),

@@ -1,13 +1,14 @@
 //! The morsels in flight: how many there may be, and the order in which their output is taken.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::task::{self, Poll};
+use std::task::{self, Poll, ready};
 use std::time::Instant;
 
 use super::SegmentSettings;
 use crate::graph::AnyChunk;
+use crate::queue::Arrivals;
 use crate::run::concurrency::Concurrency;
 use crate::run::morsel::Morsel;
 use crate::run::near::Waits;
@@ -30,8 +31,27 @@ pub(crate) struct Learned {
     best_ns: AtomicU64,
     /// Waits of work that seldom waits.
     pub waits: Arc<Waits>,
+    /// Number of output items that were taken.
+    pub taken: Arc<AtomicUsize>,
     /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,
+}
+
+impl Learned {
+    /// Begins with the number in flight that an earlier run found, and the best duration of a
+    /// morsel, in nanoseconds.
+    #[cfg(any(test, feature = "tune"))]
+    pub(crate) fn begin_with(&self, in_flight: usize, best_ns: u64) {
+        self.concurrency.store(in_flight, Relaxed);
+        self.best_ns.store(best_ns, Relaxed);
+    }
+
+    /// Returns the number in flight and the best duration of a morsel, if they are known.
+    #[cfg(feature = "tune")]
+    pub(crate) fn found(&self) -> Option<(usize, u64)> {
+        let (in_flight, best_ns) = (self.concurrency.load(Relaxed), self.best_ns.load(Relaxed));
+        (in_flight > 0 && best_ns > 0).then_some((in_flight, best_ns))
+    }
 }
 
 /// Morsels in flight, in the order of the input.
@@ -40,10 +60,18 @@ pub(crate) struct Learned {
 /// count, so that one slow connection does not idle the others. All that are held are limited by
 /// their bytes and by the greatest number of items in flight.
 pub(super) struct Flight {
-    pub morsels: VecDeque<Morsel>,
+    /// Morsels by their numbers, which ascend.
+    pub morsels: BTreeMap<u64, Morsel>,
     /// Number of their input items.
     items: usize,
+    /// Number of those that began as I/O.
+    io: usize,
     pub order: Order,
+    /// Place where morsels say that they have output, if they may overtake others, and the numbers
+    /// of those that said so and were not found empty. To look at thousands for each output would
+    /// cost more than the output.
+    pub arrivals: Option<Arc<Arrivals>>,
+    arrived: BTreeSet<u64>,
     /// Kind of the work that begins now.
     pub work: Work,
     pub concurrency: Concurrency,
@@ -55,14 +83,17 @@ pub(super) struct Flight {
     wanted_at: usize,
     /// True if the consumer found nothing ready when it last looked.
     pub wanted: bool,
+    /// Number of looks at the output of a morsel so far.
+    #[cfg(test)]
+    pub looks: usize,
 }
 
 /// Next event of the morsels in flight.
 pub(super) enum Landed {
     /// Output, and the position of its first input, if that has to be known.
     Output(AnyChunk, u64),
-    /// The morsel at this place has no more output.
-    Complete(usize),
+    /// The morsel of this number has no more output.
+    Complete(u64),
 }
 
 impl Flight {
@@ -81,9 +112,12 @@ impl Flight {
             }
         };
         Flight {
-            morsels: VecDeque::new(),
+            morsels: BTreeMap::new(),
             items: 0,
+            io: 0,
             order: settings.order,
+            arrivals: (settings.order != Order::Strict).then(Arc::default),
+            arrived: BTreeSet::new(),
             work: settings.shared.work,
             concurrency,
             // More whole files than the first output needs would keep the workers from their decoding.
@@ -95,6 +129,8 @@ impl Flight {
             complete: 0,
             wanted_at: 0,
             wanted: true,
+            #[cfg(test)]
+            looks: 0,
         }
     }
 
@@ -123,13 +159,21 @@ impl Flight {
 
     pub(super) fn push(&mut self, morsel: Morsel) {
         self.items += morsel.items;
-        self.morsels.push_back(morsel);
+        self.io += usize::from(morsel.work == Work::Io);
+        self.morsels.insert(morsel.id, morsel);
+    }
+
+    /// Returns true if morsels that began as I/O are in flight.
+    pub(super) fn has_io(&self) -> bool {
+        self.io > 0
     }
 
     /// Removes a complete morsel, and learns from it. `through` of those in flight are complete.
-    pub(super) fn remove(&mut self, place: usize, through: usize, learned: &Learned) -> Morsel {
-        let morsel = self.morsels.remove(place).expect("a place in flight");
+    pub(super) fn remove(&mut self, id: u64, through: usize, learned: &Learned) -> Morsel {
+        let morsel = self.morsels.remove(&id).expect("a morsel in flight");
         self.items -= morsel.items;
+        self.io -= usize::from(morsel.work == Work::Io);
+        self.arrived.remove(&id);
         self.complete += 1;
         if morsel.work == self.work {
             let now = self.begun.elapsed().as_nanos() as u64;
@@ -158,41 +202,59 @@ impl Flight {
     /// Returns what comes next in the requested order; `None` if nothing is in flight. A waiting
     /// reader is woken when a morsel has `needed` items, or if no more come for now.
     pub(super) fn poll(&mut self, cx: &task::Context<'_>, needed: usize) -> Poll<Option<Landed>> {
-        let mut earlier = 0;
-        for place in 0..self.morsels.len() {
-            if place > 0 && !self.may_overtake(place, earlier) {
-                break;
-            }
-            let morsel = &mut self.morsels[place];
-            match morsel.slot.poll_take_of(cx, needed) {
-                Poll::Ready(Some(chunk)) => {
-                    let position = morsel.position + morsel.out as u64;
-                    morsel.out += chunk.len;
-                    for morsel in self.morsels.iter_mut().take(place) {
-                        morsel.overtaken += chunk.len;
-                    }
-                    return Poll::Ready(Some(Landed::Output(chunk, position)));
-                }
-                Poll::Ready(None) => return Poll::Ready(Some(Landed::Complete(place))),
-                Poll::Pending => earlier += morsel.items.saturating_sub(morsel.out),
-            }
+        if self.morsels.is_empty() {
+            return Poll::Ready(None);
         }
-        match self.morsels.is_empty() {
-            true => Poll::Ready(None),
-            false => Poll::Pending,
+        let Some(arrivals) = &self.arrivals else {
+            let (&id, _) = self.morsels.first_key_value().expect("not empty");
+            return self.look(id, cx, needed).map(Some);
+        };
+        self.arrived.extend(arrivals.take(cx, needed));
+        while let Some(id) = self.next_arrived() {
+            match self.look(id, cx, needed) {
+                Poll::Ready(landed) => return Poll::Ready(Some(landed)),
+                Poll::Pending => self.arrived.remove(&id),
+            };
         }
+        Poll::Pending
     }
 
-    /// Returns true if a morsel may go before others that have `earlier` items left.
-    fn may_overtake(&self, place: usize, earlier: usize) -> bool {
-        match self.order {
-            Order::Strict => false,
-            Order::Arrival => true,
-            Order::Bounded(places) => {
-                let overtaken = self.morsels[0].overtaken + self.morsels[place].items;
-                earlier <= places && overtaken <= places
+    /// Takes what a morsel has.
+    fn look(&mut self, id: u64, cx: &task::Context<'_>, needed: usize) -> Poll<Landed> {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        let morsel = self.morsels.get_mut(&id).expect("a morsel in flight");
+        let Some(chunk) = ready!(morsel.slot.poll_take_of(cx, needed)) else {
+            return Poll::Ready(Landed::Complete(id));
+        };
+        let position = morsel.position + morsel.out as u64;
+        morsel.out += chunk.len;
+        if let Order::Bounded(_) = self.order {
+            for (_, earlier) in self.morsels.range_mut(..id) {
+                earlier.overtaken += chunk.len;
             }
         }
+        Poll::Ready(Landed::Output(chunk, position))
+    }
+
+    /// Returns the first morsel with output that may go before those that are earlier.
+    fn next_arrived(&self) -> Option<u64> {
+        let &first = self.arrived.first()?;
+        let Order::Bounded(places) = self.order else {
+            return Some(first);
+        };
+        let (_, oldest) = self.morsels.first_key_value()?;
+        let mut earlier = 0;
+        for morsel in self.morsels.range(..first).map(|(_, morsel)| morsel) {
+            earlier += morsel.items.saturating_sub(morsel.out);
+            if earlier > places {
+                return None;
+            }
+        }
+        let overtaken = oldest.overtaken + self.morsels[&first].items;
+        (first == oldest.id || overtaken <= places).then_some(first)
     }
 
     /// Returns the number of items in one morsel that makes about `needed` in all that can be taken

@@ -15,7 +15,7 @@ use crate::graph::{AnyChunk, AnyItems};
 use crate::items::{self, Demand};
 use crate::run;
 use crate::run::TraceLevel;
-use crate::run::morsel::{Morsel, MorselShared};
+use crate::run::morsel::{Morsel, MorselShared, Needed};
 use crate::settings::Order;
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Work};
@@ -28,14 +28,15 @@ pub(super) struct Spawning {
     pub shared: Arc<MorselShared>,
     settings: SegmentSettings,
     pub input: Arc<Mutex<SegmentInput>>,
-    flight: Flight,
+    pub flight: Flight,
     pub cost: ItemCost,
     /// Bytes of a morsel that is about to begin, with the tasks that wait for them.
     credit: Option<Credit>,
     /// True if there were no bytes for another morsel; asked again in the next poll.
     refused: bool,
-    /// Number of items taken so far.
+    /// Number of items and errors taken so far.
     taken: usize,
+    reader: ReaderNeed,
     /// Time of the last search for morsels to begin, after output was taken.
     filled: Option<Instant>,
     /// Time when the first requests were in flight, while it is not known how far the data is, and
@@ -44,6 +45,42 @@ pub(super) struct Spawning {
     /// Deadline of the first requests that the reader is woken for, by a thread that lives as long.
     alarm: Option<(Duration, Sender<()>)>,
     idle_since: Option<(Instant, Idle)>,
+}
+
+/// Items that the reader needs before it can go on, by the numbers of the items that it took.
+#[derive(Default)]
+struct ReaderNeed {
+    took: usize,
+    /// Number of the items after which it can go on.
+    until: usize,
+    /// Number that it needs each time; 0 before that is known.
+    each: usize,
+}
+
+impl ReaderNeed {
+    /// Records that the reader needs so many more.
+    fn needs(&mut self, more: usize) {
+        let until = self.took + more;
+        if self.took >= self.until {
+            // A buffer that fills needs many at first, and one at a time then.
+            self.each = if self.until > 0 {
+                until - self.until
+            } else {
+                0
+            };
+        }
+        self.until = until;
+    }
+
+    /// Returns what it needs of the items from this number on.
+    fn needed(&self, place: usize) -> Needed {
+        let then = self.each.max(1);
+        let first = match self.until.checked_sub(place) {
+            Some(left) if left > 0 => left,
+            _ => then - (place - self.until) % then,
+        };
+        Needed { first, then }
+    }
 }
 
 /// Reason why no more morsels are begun: there is no input, or no room.
@@ -75,6 +112,7 @@ impl Spawning {
             credit: None,
             refused: false,
             taken: 0,
+            reader: ReaderNeed::default(),
             filled: None,
             probing: None,
             alarm: None,
@@ -85,6 +123,7 @@ impl Spawning {
     /// Returns the next output; `None` if nothing is in flight, and the chain had better run
     /// inline.
     pub(super) fn poll(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Option<ChunkPoll> {
+        self.reader.needs(demand.needed);
         // The search for morsels to begin costs more than many items.
         if self.filled.is_some_and(|filled| filled.elapsed() <= ROUND)
             && let ready @ Poll::Ready(Some(_)) = self.take_ready()
@@ -304,9 +343,15 @@ impl Spawning {
         if self.flight.morsels.is_empty() {
             shared.awaited.lead(credit.id());
         }
+        // Only in order is it known which items the reader gets with these.
+        let needed = match (self.settings.order, shared.arity) {
+            (Order::Strict, Arity::One) => self.reader.needed(self.taken - chunk.len),
+            _ => Needed::ONE,
+        };
         let (work, spawner) = (self.flight.work, &*self.settings.spawner);
-        self.flight
-            .push(Morsel::start(taken, work, credit, shared, spawner));
+        let arrivals = self.flight.arrivals.as_ref();
+        let morsel = Morsel::start(taken, needed, work, credit, shared, spawner, arrivals);
+        self.flight.push(morsel);
     }
 
     /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
@@ -315,11 +360,12 @@ impl Spawning {
             match landed {
                 Landed::Output(chunk, position) => {
                     self.shared.pace.take(chunk.len);
+                    self.reader.took += chunk.len;
                     self.settings.log.gave(position, chunk.len);
                     return Poll::Ready(Some(chunk));
                 }
-                Landed::Complete(place) => {
-                    if let Some(error) = self.finish(place) {
+                Landed::Complete(id) => {
+                    if let Some(error) = self.finish(id) {
                         return Poll::Ready(Some(error));
                     }
                 }
@@ -342,9 +388,8 @@ impl Spawning {
         }
         // Some that began as I/O may still be in flight after the work has turned.
         let seldom_waits = self.shared.waits.is_some();
-        let is_io = |morsel: &Morsel| morsel.work == Work::Io;
         let work = match self.flight.work {
-            Work::Cpu if seldom_waits && self.flight.morsels.iter().any(is_io) => Work::Io,
+            Work::Cpu if seldom_waits && self.flight.has_io() => Work::Io,
             work => work,
         };
         // The reader may wait for several morsels at once if it needs several anyway. A chain that
@@ -380,11 +425,13 @@ impl Spawning {
     }
 
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
-    fn finish(&mut self, place: usize) -> Option<AnyChunk> {
+    fn finish(&mut self, id: u64) -> Option<AnyChunk> {
         let shared = &self.shared;
         let through = shared.bell.through();
-        let morsel = self.flight.remove(place, through, &self.settings.learned);
-        if let (0, Some(first)) = (place, self.flight.morsels.front()) {
+        let morsel = self.flight.remove(id, through, &self.settings.learned);
+        if let Some((_, first)) = self.flight.morsels.first_key_value()
+            && id < first.id
+        {
             shared.awaited.lead(first.id);
             // The next morsel may have more of the bytes now.
             shared.account.wake(first.id);
@@ -408,5 +455,46 @@ impl Spawning {
         let error = Error::new(kind, format!("{what} with {} items in work", morsel.items));
         let chain = &shared.chain;
         Some(chain.output().fail_chunk(chain.name(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of items that may come together, from the item of this number on.
+    fn together(reader: &ReaderNeed, place: usize, items: usize) -> Vec<usize> {
+        let (needed, mut made, mut together) = (reader.needed(place), 0, Vec::new());
+        while made < items {
+            let next = needed.after(made).min(items - made);
+            together.push(next);
+            made += next;
+        }
+        together
+    }
+
+    #[test]
+    fn items_of_different_batches_do_not_wait_for_each_other() {
+        let mut reader = ReaderNeed::default();
+        reader.needs(64);
+        // The next reader may be content with one.
+        assert_eq!(together(&reader, 62, 4), [2, 1, 1]);
+        reader.took = 60;
+        reader.needs(4);
+        reader.took = 66;
+        reader.needs(62);
+        assert_eq!(together(&reader, 66, 4), [4]);
+        assert_eq!(together(&reader, 126, 4), [2, 2]);
+        assert_eq!(together(&reader, 190, 70), [2, 64, 4]);
+        assert_eq!(together(&reader, 192, 3), [3]);
+    }
+
+    #[test]
+    fn items_after_a_buffer_is_full_come_one_by_one() {
+        let mut reader = ReaderNeed::default();
+        reader.needs(100);
+        reader.took = 100;
+        reader.needs(1);
+        assert_eq!(together(&reader, 100, 3), [1, 1, 1]);
     }
 }
