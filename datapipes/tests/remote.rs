@@ -12,8 +12,9 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use datapipes::index::{Indexed, LengthGrouped};
 use datapipes::loader::{Blocking, Builder, Checkpoint, ProcessStats};
-use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote};
+use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote, Uneven};
 
 datapipes::before_main!();
 
@@ -24,6 +25,8 @@ const HANGS: &str = "DATAPIPES_TEST_HANGS";
 /// batches and its checkpoint.
 const LISTENS: &str = "DATAPIPES_TEST_LISTENS";
 const FOLDER: &str = "DATAPIPES_TEST_FOLDER";
+/// Variable of one of two ranks that are killed: its number.
+const RANK: &str = "DATAPIPES_TEST_RANK";
 /// Variable with the number of faults of the longest test.
 const FAULTS: &str = "DATAPIPES_FAULTS";
 /// Maximum time for anything to happen.
@@ -540,6 +543,119 @@ fn row_148_workers_find_a_trainer_that_was_killed_and_started_again() {
     assert!(batch(here.len() + 1).is_err());
     drop(machine);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The part of a rank in a training whose batches have 24 items over all ranks.
+fn of_rank(remote: Option<Remote>, rank: usize, world: usize) -> DataLoader<Vec<u64>> {
+    let numbers = Graph::range(0..4800).shuffle(100).sharding_filter();
+    let made = match remote {
+        Some(remote) => numbers.on_workers(remote, part),
+        None => part(numbers),
+    };
+    let builder = builder(made.batch(24 / world)).rank(rank, world);
+    builder.uneven(Uneven::Drop).build().unwrap()
+}
+
+/// A rank of the next test, if it was started as such.
+#[test]
+fn rank_that_is_killed() {
+    let [address, folder, rank] = [LISTENS, FOLDER, RANK].map(std::env::var);
+    let (Ok(address), Ok(folder), Ok(rank)) = (address, folder, rank) else {
+        return;
+    };
+    let remote = Remote::listen(address).unwrap().token(TOKEN);
+    let there = of_rank(Some(remote), rank.parse().unwrap(), 2);
+    let mut epoch = there.epoch(0).blocking();
+    for step in 1.. {
+        let batch = epoch.next().expect("it is killed before the end").unwrap();
+        let file = Path::new(&folder).join(format!("{rank}-{step}"));
+        std::fs::write(&file, format!("{batch:?}")).unwrap();
+        let state = epoch.checkpoint().unwrap();
+        state.save(file.with_extension("state")).unwrap();
+        // The ranks of a training go on together.
+        let other =
+            file.with_file_name(format!("{}-{step}.state", 1 - rank.parse::<u8>().unwrap()));
+        until("the other rank is there", || other.exists());
+    }
+}
+
+#[test]
+fn row_148_a_training_of_two_ranks_that_is_killed_goes_on_as_one_of_three_with_other_workers() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ranks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let steps = 20;
+    let file = |rank: usize, step: usize| folder.join(format!("{rank}-{step}"));
+    let ranks = [0, 1].map(|rank| {
+        let address = remote().address();
+        let trainer = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "rank_that_is_killed"])
+            .env(LISTENS, address.to_string())
+            .env(FOLDER, &folder)
+            .env(RANK, rank.to_string())
+            .stdout(Stdio::null())
+            .spawn();
+        (Machine(trainer.unwrap()), Machine::start(address, 1))
+    });
+    until("both have made their steps", || {
+        (0..2).all(|rank| file(rank, steps).with_extension("state").exists())
+    });
+    drop(ranks);
+    let states = [0, 1].map(|rank| {
+        let here = all(&of_rank(None, rank, 2), 0);
+        for step in 1..=steps {
+            let made = std::fs::read_to_string(file(rank, step)).unwrap();
+            assert_eq!(made, format!("{:?}", here[step - 1]));
+        }
+        Checkpoint::load(file(rank, steps).with_extension("state")).unwrap()
+    });
+    let merged = Checkpoint::merge(&states).unwrap();
+    for rank in 0..3 {
+        let remote = remote();
+        let _machine = Machine::start(remote.address(), 1);
+        let there = of_rank(Some(remote), rank, 3);
+        let rest = there.resume(&merged).unwrap().blocking();
+        let rest: Vec<_> = rest.map(Result::unwrap).collect();
+        assert_eq!(
+            rest,
+            all(&of_rank(None, rank, 3), 0)[steps..],
+            "rank {rank}"
+        );
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What tf.data's service calls coordinated reads: no rank waits for the longer batch of another.
+#[test]
+fn all_ranks_draw_a_step_from_the_same_lengths() {
+    fn length_of(n: u64) -> u64 {
+        n * 7919 % 960
+    }
+    const WORLD: usize = 4;
+    const BATCH: usize = 8;
+    let widest = |group: usize| {
+        let steps = |rank| {
+            let remote = remote();
+            let _machine = Machine::start(remote.address(), 1);
+            let sampler = LengthGrouped::new((0..960).map(length_of), group).stretch(1);
+            let drawn = Indexed::range(960).sampled(sampler).shard().fetch();
+            let made = drawn.on_workers(remote, |numbers| numbers.map(length_of));
+            let builder = builder(made.batch(BATCH)).rank(rank, WORLD);
+            all(&builder.uneven(Uneven::Drop).build().unwrap(), 2)
+        };
+        let ranks: Vec<Vec<Vec<u64>>> = (0..WORLD).map(steps).collect();
+        let mut lengths: Vec<u64> = ranks.iter().flatten().flatten().copied().collect();
+        lengths.sort_unstable();
+        assert!(lengths.into_iter().eq(0..960), "each once");
+        let width = |step: usize| {
+            let drawn = || ranks.iter().flat_map(|steps| &steps[step]);
+            drawn().max().unwrap() - drawn().min().unwrap()
+        };
+        (0..960 / (WORLD * BATCH)).map(width).max().unwrap()
+    };
+    assert!(widest(WORLD * BATCH) < 64);
+    // Groups of the batches of one rank are dealt to all ranks.
+    assert!(widest(BATCH) > 300);
 }
 
 #[test]
