@@ -121,7 +121,7 @@ fn documents_are_changed_between_their_ends() {
     }
 }
 
-/// Draws that are known beforehand, in their order, as in Megatron's own tests.
+/// Draws that are known beforehand, in their order.
 struct Fixed(Vec<u64>);
 
 impl Draw for Fixed {
