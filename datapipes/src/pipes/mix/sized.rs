@@ -270,7 +270,6 @@ mod tests {
                 stop,
                 ..MixBySize::new([2.0, 1.0, 1.0], size)
             };
-            // The mix counts by rounds.
             crate::testing::check_but_len(&MixBySizeCycled(mix), cycled.clone());
         }
     }
@@ -298,7 +297,6 @@ mod tests {
             .unwrap();
         assert_eq!(mixed[..5], [1000, 2000, 3000, 3001, 3002]);
         assert_eq!(mixed[5..11], [2001, 3003, 3004, 2002, 1001, 1002]);
-        // The others are exhausted.
         assert_eq!(mixed[11..], [2003, 2004, 2005, 2006, 2007, 2008]);
     }
 
