@@ -8,6 +8,8 @@ mod load;
 mod samples;
 #[cfg(unix)]
 mod samples_failing;
+#[cfg(all(feature = "arrow", feature = "mmap"))]
+mod saved_dataset;
 #[cfg(all(feature = "http", unix))]
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,6 +1,8 @@
 //! The two formats of Arrow IPC: the file, which has an index at its end, and the stream.
 
 mod indexed;
+#[cfg(feature = "mmap")]
+mod saved;
 
 use std::io::Read;
 use std::sync::Arc;
