@@ -3,6 +3,8 @@
 mod gzip;
 #[cfg(all(feature = "http", unix))]
 mod http;
+#[cfg(feature = "parquet")]
+mod in_lists;
 mod list;
 mod load;
 mod samples;
