@@ -65,6 +65,20 @@ impl Literal {
             Value::Bool(_) => is_truth.then(|| Literal::Plain(value.clone())),
         }
     }
+
+    /// Returns the order of two values for columns of one type; `None` for null, and for decimals
+    /// with another number of digits after the point. If all values of a list have an order with
+    /// the first, they have one with each other.
+    pub fn order(&self, other: &Literal) -> Option<Ordering> {
+        match (self, other) {
+            (Literal::Plain(one), Literal::Plain(other)) => one.compare(other),
+            (Literal::Decimal(one, after), Literal::Decimal(other, same)) => {
+                (after == same).then(|| one.cmp(other))
+            }
+            (Literal::Instant(one), Literal::Instant(other)) => Some(one.cmp(other)),
+            _ => None,
+        }
+    }
 }
 
 /// Parses digits with an optional sign, point and exponent.

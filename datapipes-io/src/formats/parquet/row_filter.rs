@@ -1,6 +1,7 @@
 //! The rows of a file that match a filter: those that statistics cannot exclude, and of them those
 //! whose values match.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
@@ -224,6 +225,13 @@ impl RowFilter {
             let column = self.column(leaf);
             let (values, nulls) = values_of(batch, &column.name)?;
             let is_null = |at| nulls.as_ref().is_some_and(|nulls| nulls.is_null(at));
+            if let Filter::In(_, list) = leaf
+                && let Some(is_in) = column.sorted_list(list)?
+            {
+                let is_in = is_in.truths(&values);
+                let truth = |at| if is_null(at) { None } else { is_in(at) };
+                return Ok((0..rows).map(truth).collect());
+            }
             let compare = |how: Compare, literal: &Literal| {
                 let order = compared(&values, literal);
                 let truth = |at| match is_null(at) {
@@ -265,6 +273,21 @@ impl Column {
         self.truths(leaf, parts, compare, nulls)
     }
 
+    /// Returns a list of an `in` in ascending order; `None` if it has no order, or nothing to look up.
+    fn sorted_list(&self, list: &[Value]) -> Result<Option<SortedList>> {
+        let kind = self.field.data_type();
+        let literal =
+            |value| Literal::new(value, kind).ok_or_else(|| incomparable(&self.name, kind, value));
+        let mut values = list.iter().map(literal).collect::<Result<Vec<_>>>()?;
+        values.retain(|value| !matches!(value, Literal::Null));
+        let has_null = values.len() < list.len();
+        if values.is_empty() || values.iter().any(|value| value.order(&values[0]).is_none()) {
+            return Ok(None);
+        }
+        values.sort_by(|one, other| one.order(other).expect("they have an order"));
+        Ok(Some(SortedList { values, has_null }))
+    }
+
     /// Evaluates a comparison, `in` or `is null` by functions for a value and for nulls.
     fn truths(
         &self,
@@ -291,6 +314,40 @@ impl Column {
                 })
             }
             _ => Ok(nulls()),
+        }
+    }
+}
+
+/// The values of an `in` in ascending order, in which a row is looked up by halving.
+struct SortedList {
+    values: Vec<Literal>,
+    /// True if the list has a null: no row is known not to be in it.
+    has_null: bool,
+}
+
+impl SortedList {
+    /// Returns a function from the position of a value to whether it is in the list.
+    fn truths<'a>(&'a self, array: &'a dyn Array) -> impl Fn(usize) -> Option<bool> + 'a {
+        let orders: Vec<_> = self
+            .values
+            .iter()
+            .map(|value| compared(array, value))
+            .collect();
+        let nulls = array.logical_nulls();
+        move |at| {
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(at)) {
+                return None;
+            }
+            let (mut low, mut high) = (0, orders.len());
+            while low < high {
+                let middle = low.midpoint(high);
+                match orders[middle](at)? {
+                    Ordering::Equal => return Some(true),
+                    Ordering::Less => high = middle,
+                    Ordering::Greater => low = middle + 1,
+                }
+            }
+            (!self.has_null).then_some(false)
         }
     }
 }

@@ -10,12 +10,12 @@ use super::ArrowIpc;
 use crate::formats::Row;
 use crate::stores::local::is_inside;
 
-/// What `state.json` says of the files.
+/// State of a data set in `state.json`.
 #[derive(Deserialize)]
 struct State {
     #[serde(rename = "_data_files")]
     shards: Vec<Shard>,
-    /// Of early versions: rows in another order than that of the shards.
+    /// Files of rows in another order than that of the shards, of early versions.
     #[serde(rename = "_indices_files", alias = "_indices_data_files", default)]
     indices: Option<Vec<Shard>>,
 }

@@ -231,7 +231,7 @@ fn filters() -> impl Strategy<Value = Filter> {
         prop_oneof![
             6 => (how, values(name))
                 .prop_map(move |(how, value)| Filter::Compare(name.to_owned(), how, value)),
-            2 => prop::collection::vec(values(name), 0..4)
+            2 => prop::collection::vec(values(name), 0..8)
                 .prop_map(move |values| col(name).is_in(values)),
             1 => Just(col(name).is_null()),
         ]
