@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{DataLoader, PartPace, Stats};
+use super::{DataLoader, PartKind, PartPace, Stats};
 use crate::{BoxError, Error, ErrorKind, Histogram, Result};
 
 /// Number of batches that are repeated.
@@ -126,6 +126,32 @@ impl Headroom {
     pub fn gain(&self) -> f64 {
         self.with_loading.mean().as_secs_f64() / self.without_loading.mean().as_secs_f64().max(1e-9)
     }
+
+    /// Returns the most that each remedy can give by itself, in multiples of the rate: the slowest
+    /// part, compared with the slowest one that the remedy leaves as it is.
+    fn remedies(&self) -> [(&'static str, f64); 3] {
+        use PartKind::{Cores, Link, Requests, Segment, Workers};
+        let slowest = |is_free: fn(PartKind) -> bool| {
+            let left = self.parts.iter().filter(|part| !is_free(part.kind));
+            left.map(|part| part.seconds).fold(0.0, f64::max)
+        };
+        let now = slowest(|_| false);
+        let gain = |is_free| now / slowest(is_free).max(1e-9);
+        [
+            (
+                "faster storage",
+                gain(|kind| matches!(kind, Requests(_) | Link(_))),
+            ),
+            (
+                "faster decoding",
+                gain(|kind| matches!(kind, Workers | Cores | Segment(_))),
+            ),
+            (
+                "more workers and cores",
+                gain(|kind| matches!(kind, Workers | Cores)),
+            ),
+        ]
+    }
 }
 
 impl fmt::Display for Headroom {
@@ -141,6 +167,12 @@ impl fmt::Display for Headroom {
         write!(f, "  what each part needs for a batch:")?;
         for part in &self.parts {
             write!(f, "\n    {part}")?;
+        }
+        // Without workers all parts are one.
+        if self.stats.workers > 0 {
+            for (remedy, gain) in self.remedies() {
+                write!(f, "\n  the most that {remedy} can give: {gain:.2} times")?;
+            }
         }
         Ok(())
     }
@@ -193,6 +225,55 @@ mod tests {
             "{text}"
         );
         assert!(headroom.parts.is_sorted_by(|a, b| a.seconds >= b.seconds));
+    }
+
+    #[test]
+    fn the_most_that_a_remedy_gives_is_up_to_the_slowest_part_that_it_leaves() {
+        use PartKind::{Consumer, Cores, Link, Requests, Segment, Thread, Workers};
+        let with = |parts: &[(PartKind, f64)], workers| {
+            let part = |&(kind, seconds)| PartPace {
+                part: String::new(),
+                kind,
+                seconds,
+                node: None,
+            };
+            Headroom {
+                with_loading: Histogram::default(),
+                without_loading: Histogram::default(),
+                parts: parts.iter().map(part).collect(),
+                stats: Stats {
+                    workers,
+                    ..Stats::default()
+                },
+            }
+        };
+        let gains = |parts: &[(PartKind, f64)]| with(parts, 2).remedies().map(|(_, gain)| gain);
+        let io = [
+            (Requests('A'), 8.0),
+            (Link('A'), 6.0),
+            (Workers, 4.0),
+            (Consumer, 1.0),
+        ];
+        assert_eq!(gains(&io), [2.0, 1.0, 1.0]);
+        let cpu = [
+            (Workers, 8.0),
+            (Cores, 6.0),
+            (Segment('B'), 4.0),
+            (Thread, 2.0),
+        ];
+        assert_eq!(gains(&cpu), [1.0, 4.0, 2.0]);
+        assert_eq!(gains(&[(Consumer, 3.0), (Workers, 1.0)]), [1.0; 3]);
+        let text = with(&cpu, 2).to_string();
+        let lines: Vec<&str> = text.lines().rev().take(3).collect();
+        assert_eq!(
+            lines,
+            [
+                "  the most that more workers and cores can give: 2.00 times",
+                "  the most that faster decoding can give: 4.00 times",
+                "  the most that faster storage can give: 1.00 times",
+            ]
+        );
+        assert!(!with(&[(Thread, 3.0)], 0).to_string().contains("the most"));
     }
 
     #[test]

@@ -331,16 +331,19 @@ fn curves(latest: &Latest, at: u64, to: &mut String) -> u64 {
     points
 }
 
-/// Rows of segments are those of a process of their own in the picture, from this number on.
+/// Requests and remote workers of a segment are rows of a process of their own in the picture, from
+/// these numbers on.
 const REQUESTS: u64 = 1_000_000_000;
+const REMOTE: u64 = 2_000_000_000;
 
-/// Returns the numbers of process and thread of a track.
+/// Returns the numbers of process and thread of a track: below 2³², since viewers cut off what is
+/// above.
 fn place(track: Track) -> (u64, u64) {
     match track {
         Track::Consumer(rank) => (1, rank as u64),
         Track::Thread(number) => (1, 1_000_000 + number),
         Track::Child(process) => (1, 2_000_000 + u64::from(process)),
-        Track::Remote { segment, place } => (1, 1 << 33 | (segment as u64) << 20 | place as u64),
+        Track::Remote { segment, place } => (REMOTE + segment as u64, place as u64),
         Track::Request { segment, place } => (REQUESTS + segment as u64, place as u64),
     }
 }
@@ -350,13 +353,21 @@ fn show(shown: &Event, to: &mut String) {
     match shown {
         Event::Named { track, name } => {
             let (process, thread) = place(*track);
-            if let Track::Request { .. } = track {
-                event(to, "M", "process_name", process, thread, None);
+            let of_process = match track {
                 // The name without the number of the place.
-                let segment = name
+                Track::Request { .. } => name
                     .rsplit_once(' ')
-                    .map_or(&**name, |(segment, _)| segment);
-                args(to, |args| args.text("name", segment));
+                    .map(|(segment, _)| segment.to_owned())
+                    .or_else(|| Some(name.to_string())),
+                Track::Remote { segment, .. } => {
+                    let letter = crate::plan::segment_letter(*segment);
+                    Some(format!("remote workers of segment {letter}"))
+                }
+                Track::Consumer(_) | Track::Thread(_) | Track::Child(_) => None,
+            };
+            if let Some(name) = of_process {
+                event(to, "M", "process_name", process, thread, None);
+                args(to, |args| args.text("name", &name));
             }
             event(to, "M", "thread_name", process, thread, None);
             args(to, |args| args.text("name", name));
@@ -459,5 +470,37 @@ impl Args<'_> {
     fn text(&mut self, key: &str, text: &str) {
         self.key(key);
         quote(text, self.to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_remote_worker_has_a_row_of_its_own_in_a_viewer() {
+        let mut rows = std::collections::BTreeSet::new();
+        for segment in [0, 1, 2] {
+            for place in [0, 1, 4000] {
+                for track in [
+                    Track::Remote { segment, place },
+                    Track::Request { segment, place },
+                ] {
+                    let (process, thread) = super::place(track);
+                    // Viewers read both as 32 bits.
+                    assert!(rows.insert((process as u32, thread as u32)), "{track:?}");
+                }
+            }
+        }
+        let mut text = String::new();
+        let track = Track::Remote {
+            segment: 1,
+            place: 3,
+        };
+        let name = "worker 3: far".into();
+        show(&Event::Named { track, name }, &mut text);
+        let process = r#"{"name":"process_name","ph":"M","pid":2000000001,"tid":3,"args":{"name":"remote workers of segment B"}},"#;
+        let thread = r#"{"name":"thread_name","ph":"M","pid":2000000001,"tid":3,"args":{"name":"worker 3: far"}},"#;
+        assert_eq!(text, format!("{process}\n{thread}\n"));
     }
 }

@@ -24,6 +24,7 @@ use crate::run::{Engine, spawn_thread};
 use crate::{Error, ErrorKind, Result};
 use page::Pictures;
 use sampler::{Recorded, Sampler};
+use svg::Picture;
 
 /// Epochs that may wait for the sampling thread.
 const WAITING: usize = 64;
@@ -37,6 +38,7 @@ impl<T> DataLoader<T> {
     /// - the graph as a picture, with rate, times of items and share of the CPU of each node;
     /// - a timeline to zoom into: batches a second, the share of the time that the consumer waits,
     ///   busy workers and morsels in flight of each segment, and bytes held;
+    /// - the times of a tuning by workers and prefetch, if one is given to the writer;
     /// - histograms of times: of items in each node, of morsels of I/O, of the consumer's waits;
     /// - tables of nodes, segments, epochs, processes, and skipped items with their errors.
     ///
@@ -91,6 +93,7 @@ impl<T> DataLoader<T> {
         Ok(ReportWriter {
             path: path.to_owned(),
             svgs: None,
+            heat: None,
             engine: self.engine.clone(),
             latest: self.latest.clone(),
             watcher,
@@ -112,6 +115,8 @@ pub struct ReportWriter {
     path: PathBuf,
     /// Folder for the pictures as files of their own.
     svgs: Option<PathBuf>,
+    /// Heat map of a tuning.
+    heat: Option<Picture>,
     engine: Arc<Engine>,
     latest: Arc<Latest>,
     watcher: WatcherId,
@@ -149,8 +154,15 @@ struct Facts {
 }
 
 impl ReportWriter {
+    /// Shows the times of a tuning in the report, as a heat map; feature `tune`. The last tuning
+    /// that was given is shown.
+    #[cfg(feature = "tune")]
+    pub fn tuning(&mut self, tuning: &super::tune::Tuning) {
+        self.heat = Some(tuning.picture());
+    }
+
     /// Writes each picture also as a file of its own into a folder, for papers: `graph.svg`,
-    /// `timeline.svg`, `cpu.svg`, and `latency-1.svg` and so on. Makes the folder now if it is not
+    /// `timeline.svg`, `cpu.svg`, `heat.svg` of a tuning, and `latency-1.svg` and so on. Makes the folder now if it is not
     /// there. Files of these names are replaced at the end.
     ///
     /// # Errors
@@ -190,6 +202,7 @@ impl ReportWriter {
             graph: graph::picture(&stats),
             cpu: cpu::picture(&stats),
             latency: latency::pictures(&stats),
+            heat: self.heat.take(),
         };
         let page = page::page(&facts, &recorded, &stats, &panels, &pictures);
         file.write_all(page.as_bytes())
@@ -201,8 +214,10 @@ impl ReportWriter {
                 graph,
                 cpu,
                 latency,
+                heat,
             } = &pictures;
-            for picture in [graph, cpu, &timeline].into_iter().chain(latency) {
+            let single = [graph, cpu, &timeline].into_iter();
+            for picture in single.chain(latency).chain(heat) {
                 let path = folder.join(format!("{}.svg", picture.name));
                 std::fs::write(&path, picture.file()).map_err(|error| cannot(&path, error))?;
             }

@@ -24,6 +24,7 @@ pub(super) struct Pictures {
     pub graph: Picture,
     pub cpu: Picture,
     pub latency: Vec<Picture>,
+    pub heat: Option<Picture>,
 }
 
 /// Returns the page.
@@ -52,6 +53,7 @@ pub(super) fn page(
         "latency" if latency.is_empty() => "<p class=\"about\">Nothing was timed.</p>".to_owned(),
         "latency" => latency.clone(),
         "segments" => segments(stats),
+        "heat" => pictures.heat.as_ref().map_or(String::new(), heat),
         "skips" => skips(stats),
         "processes" => processes(stats),
         "epochs" => epochs(recorded),
@@ -70,6 +72,14 @@ pub(super) fn page(
         rest = after;
     }
     page + rest
+}
+
+fn heat(picture: &Picture) -> String {
+    format!(
+        "<section><h2>{}</h2><div class=\"wide\" id=\"heat\">{}</div></section>",
+        escape(&picture.title),
+        picture.inline()
+    )
 }
 
 fn about(facts: &Facts, recorded: &Recorded) -> String {

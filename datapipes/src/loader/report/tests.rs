@@ -349,6 +349,7 @@ fn the_largest_report_is_below_five_megabytes() {
         graph: graph::picture(&stats),
         cpu: cpu::picture(&stats),
         latency: latency::pictures(&stats),
+        heat: None,
     };
     let panels = timeline::panels(recorded.timeline.samples(), &stats);
     let page = page::page(&facts, &recorded, &stats, &panels, &pictures);
@@ -382,6 +383,16 @@ fn browse(page: &Path) -> Option<(String, String)> {
     Some((out, complaints.collect::<Vec<_>>().join("\n")))
 }
 
+#[cfg(feature = "tune")]
+fn tuned() -> crate::loader::tune::Tuning {
+    crate::loader::tune::Tuner::new(|| DataLoader::builder(Graph::range(0..100).batch(10)))
+        .cores(2)
+        .most_prefetch(1)
+        .batches(10)
+        .grid()
+        .unwrap()
+}
+
 /// A real browser runs the scripts of the page, and none that a name contains.
 #[test]
 fn a_browser_shows_the_report() {
@@ -390,6 +401,8 @@ fn a_browser_shows_the_report() {
         let loader = hostile();
         let mut report = loader.report(&path).unwrap();
         report.svgs(folder).unwrap();
+        #[cfg(feature = "tune")]
+        report.tuning(&tuned());
         // Some samples, so that there is something to zoom into.
         let begun = std::time::Instant::now();
         while begun.elapsed() < std::time::Duration::from_millis(500) {
@@ -433,7 +446,19 @@ fn a_browser_shows_the_report() {
             "{said:?}"
         );
         assert!(shown.contains("d=\"M0.0 "), "plots are drawn: {shown}");
-        for name in ["graph", "timeline", "cpu", "latency-1"] {
+        let heat = if cfg!(feature = "tune") {
+            let place = shown.split_once("id=\"heat\"").expect("a heat map").1;
+            let picture = place.split_once("</svg>").unwrap().0;
+            // A cell for each of two numbers of workers, and the frame of the best.
+            assert_eq!(picture.matches("<rect").count(), 3, "{picture}");
+            assert!(picture.contains("prefetch 1"), "{picture}");
+            Some("heat")
+        } else {
+            assert!(!shown.contains("id=\"heat\""));
+            None
+        };
+        let files = ["graph", "timeline", "cpu", "latency-1"];
+        for name in files.into_iter().chain(heat) {
             let (shown, complaints) = browse(&folder.join(format!("{name}.svg"))).unwrap();
             assert_eq!(complaints, "");
             assert!(

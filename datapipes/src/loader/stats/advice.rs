@@ -1,7 +1,7 @@
 //! Sentences about what limits an epoch, and what would help.
 
-use super::bottleneck::Pace;
-use super::{CacheGain, SegmentStats, Stats};
+use super::bottleneck::{Pace, Said};
+use super::{CacheGain, Stats, model};
 
 /// Gain from which a cache is worth a sentence.
 const WORTH: f64 = 1.1;
@@ -26,7 +26,8 @@ impl Stats {
                 "No item was delivered, so nothing can be said about the pace.".to_owned(),
             ];
         }
-        let mut advice = vec![self.pace_in_numbers()];
+        let mut advice = vec![self.pace_in_sentences()];
+        advice.extend(self.useful_worker());
         let waited = self.consumer_waited();
         if waited >= 0.05 && !matches!(self.pace(), Pace::Inline) {
             let own = self.wall.saturating_sub(self.waited);
@@ -89,67 +90,30 @@ impl Stats {
         (cache.gain >= WORTH && cache.bytes.is_some()).then_some(cache)
     }
 
-    fn pace_in_numbers(&self) -> String {
-        let node = self.slowest_name();
-        let busy =
-            |segment: &SegmentStats| segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
-        match self.pace() {
-            Pace::Consumer => format!(
-                "The consumer sets the pace: it waited for {:.1} % of the time, which is all that \
-                 faster loading could gain.",
-                self.consumer_waited() * 100.0
-            ),
-            Pace::Upload(share) => format!(
-                "The upload to the device sets the pace: it is busy for {:.0} % of the time.",
-                share * 100.0
-            ),
-            Pace::Inline if self.workers == 0 => format!(
-                "The graph runs on the thread that reads it, most of the time in `{node}`: with \
-                 `workers`, steps run beside each other and ahead of the consumer."
-            ),
-            Pace::Inline => format!(
-                "The graph runs on the thread that reads it, most of the time in `{node}`: its \
-                 steps are too short to be worth a queue."
-            ),
-            Pace::Cpu(segment, share) => format!(
-                "`{node}` sets the pace: {:.1} of {} workers are busy, {:.1} of them in segment {}. \
-                 One more worker, on a core of its own, gives at most {:.2} times the rate.",
-                share * self.workers as f64,
-                self.workers,
-                busy(segment),
-                segment.letter,
-                (self.workers + 1) as f64 / self.workers.max(1) as f64
-            ),
-            Pace::Sequential(share) => format!(
-                "`{node}` sets the pace: what looks at the stream as a whole runs on one thread, \
-                 which is busy for {:.0} % of the time. More workers do not help; less work there \
-                 does, such as moving steps to where they are shardable.",
-                share * 100.0
-            ),
-            Pace::Io(segment) if segment.occupancy >= 0.9 * segment.concurrency as f64 => format!(
-                "`{node}` sets the pace: {:.1} of at most {} requests are in flight, each for {:.1?} \
-                 (p50). More at once (`concurrency`), or larger files, may help.",
-                segment.occupancy,
-                segment.concurrency,
-                segment.morsel_time.quantile(0.5)
-            ),
-            Pace::Io(segment) => format!(
-                "`{node}` waits for I/O, {:.1?} for each request (p50), with only {:.1} of at most \
-                 {} in flight: its input comes too slowly, or memory is short.",
-                segment.morsel_time.quantile(0.5),
-                segment.occupancy,
-                segment.concurrency
-            ),
-            Pace::Unclear {
-                workers,
-                sequential,
-            } => format!(
-                "No part in particular sets the pace: {:.1} of {} workers are busy, and the \
-                 sequential part for {:.0} % of the time.",
-                workers * self.workers as f64,
-                self.workers,
-                sequential * 100.0
-            ),
-        }
+    /// Returns the part that sets the pace, its figures and what would help.
+    fn pace_in_sentences(&self) -> String {
+        let Said {
+            subject,
+            figures,
+            remedy,
+        } = self.say_pace();
+        let mut letters = subject.chars();
+        let first = letters.next().map(char::to_uppercase);
+        let subject: String = first.into_iter().flatten().chain(letters).collect();
+        let said = format!("{subject} sets the pace: {figures}. {remedy}");
+        said.trim_end().to_owned()
+    }
+
+    /// Returns what a worker more would give, if workers set the pace.
+    fn useful_worker(&self) -> Option<String> {
+        let Pace::Cpu(..) = self.pace() else {
+            return None;
+        };
+        let more = self.what_if().ok()?.workers(self.workers + 1);
+        let more = more.cores(model::cores() + 1).predict().ok()?;
+        Some(format!(
+            "One more worker, on a core of its own, gives {:.2} times the rate.",
+            more.gain
+        ))
     }
 }

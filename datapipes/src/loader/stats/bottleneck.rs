@@ -24,6 +24,14 @@ pub(super) enum Pace<'a> {
     },
 }
 
+/// Words about the part that sets the pace.
+pub(super) struct Said {
+    pub subject: String,
+    pub figures: String,
+    /// Sentence about what would help; may be empty.
+    pub remedy: &'static str,
+}
+
 impl Stats {
     /// Returns the part that sets the pace.
     pub(super) fn pace(&self) -> Pace<'_> {
@@ -104,49 +112,100 @@ impl Stats {
 
     /// Returns the part that sets the pace, in words.
     pub(super) fn find_bottleneck(&self) -> String {
+        let said = self.say_pace();
+        format!("{}: {}", said.subject, said.figures)
+    }
+
+    /// Returns what can be said about the part that sets the pace.
+    pub(super) fn say_pace(&self) -> Said {
         let percent = |share: f64| format!("{:.0} % of the time", share * 100.0);
         let nodes = |segment: &SegmentStats| {
             format!("segment {} ({})", segment.letter, segment.nodes.join(" → "))
         };
         let node = self.slowest_name();
-        match self.pace() {
-            Pace::Consumer => format!(
-                "the consumer: it waited for {:.1} % of the time",
-                self.consumer_waited() * 100.0
+        let (subject, figures, remedy) = match self.pace() {
+            Pace::Consumer => (
+                "the consumer".to_owned(),
+                format!(
+                    "it waited for {:.1} % of the time",
+                    self.consumer_waited() * 100.0
+                ),
+                "That is all that faster loading could gain.",
             ),
-            Pace::Upload(busy) => format!("the upload to the device: busy for {}", percent(busy)),
+            Pace::Upload(busy) => (
+                "the upload to the device".to_owned(),
+                format!("busy for {}", percent(busy)),
+                "",
+            ),
             Pace::Inline => {
                 let whose = if self.device.is_some() {
                     "device stage's"
                 } else {
                     "consumer's"
                 };
-                format!("the graph, inline on the {whose} thread; most of it in `{node}`")
+                let remedy = match self.workers {
+                    0 => "With `workers`, steps run beside each other and ahead of the consumer.",
+                    _ => "Its steps are too short to be worth a queue.",
+                };
+                (
+                    format!("the graph, inline on the {whose} thread"),
+                    format!("most of it in `{node}`"),
+                    remedy,
+                )
             }
-            Pace::Cpu(segment, busy) => format!(
-                "{}, mostly `{node}`: the {} workers are busy for {}",
-                nodes(segment),
-                self.workers,
-                percent(busy)
+            Pace::Cpu(segment, busy) => (
+                format!("{}, mostly `{node}`", nodes(segment)),
+                format!(
+                    "the {} workers are busy for {}",
+                    self.workers,
+                    percent(busy)
+                ),
+                "",
             ),
-            Pace::Sequential(busy) => format!(
-                "the sequential part (busy for {}), mostly `{node}`",
-                percent(busy)
+            Pace::Sequential(busy) => (
+                format!("the sequential part, mostly `{node}`"),
+                format!("its thread is busy for {}", percent(busy)),
+                "More workers do not help; less work there does, such as moving steps to where they \
+                 are shardable.",
             ),
-            Pace::Io(segment) => format!(
-                "{}: waiting for I/O, with {:.1} of at most {} morsels in flight",
-                nodes(segment),
-                segment.occupancy,
-                segment.concurrency
-            ),
+            Pace::Io(segment) => {
+                let each = match segment.morsel_time.quantile(0.5) {
+                    Duration::ZERO => String::new(),
+                    p50 => format!(", each for {p50:.1?} (p50)"),
+                };
+                let remedy = match segment.occupancy >= 0.9 * segment.concurrency as f64 {
+                    false => {
+                        "Fewer are in flight than may be: their input comes too slowly, or memory \
+                         is short."
+                    }
+                    true => "More at once (`concurrency`), or larger files, may help.",
+                };
+                (
+                    nodes(segment),
+                    format!(
+                        "waiting for I/O, with {:.1} of at most {} morsels in flight{each}",
+                        segment.occupancy, segment.concurrency
+                    ),
+                    remedy,
+                )
+            }
             Pace::Unclear {
                 workers,
                 sequential,
-            } => format!(
-                "none in particular: workers busy for {:.0} %, the sequential part for {}",
-                workers * 100.0,
-                percent(sequential)
+            } => (
+                "no part in particular".to_owned(),
+                format!(
+                    "the workers are busy for {}, the sequential part for {}",
+                    percent(workers),
+                    percent(sequential)
+                ),
+                "",
             ),
+        };
+        Said {
+            subject,
+            figures,
+            remedy,
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct Model<'a> {
 }
 
 /// Returns the number of cores of this machine.
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

@@ -104,7 +104,7 @@ fn the_part_that_sets_the_pace_is_named() {
     );
     let cpu = "segment B (decode), mostly `decode`: the 2 workers are busy for 95 % of the time";
     assert_eq!(said(900, 100, 1900), cpu);
-    let sequential = "the sequential part (busy for 97 % of the time), mostly `batch`";
+    let sequential = "the sequential part, mostly `batch`: its thread is busy for 97 % of the time";
     assert_eq!(said(900, 970, 900), sequential);
     assert_eq!(
         said(900, 50, 200),
@@ -137,7 +137,7 @@ fn a_device_stage_is_named_where_it_sets_the_pace() {
     for segment in &mut inline.segments {
         segment.inline = true;
     }
-    let place = "the graph, inline on the device stage's thread; most of it in `batch`";
+    let place = "the graph, inline on the device stage's thread: most of it in `batch`";
     assert_eq!(inline.find_bottleneck(), place);
     assert!(
         inline
@@ -145,6 +145,42 @@ fn a_device_stage_is_named_where_it_sets_the_pace() {
             .contains("device: 9 uploaded in 0.100 s, 1 ahead\n"),
         "{inline}"
     );
+}
+
+#[test]
+fn advice_begins_with_the_bottleneck_in_the_same_words() {
+    for (waited, driver, cpu) in [
+        (10, 100, 1900),
+        (900, 100, 1900),
+        (900, 970, 900),
+        (900, 50, 200),
+    ] {
+        let stats = stats(waited, driver, cpu);
+        let (bottleneck, advice) = (stats.find_bottleneck(), stats.advice());
+        let (subject, figures) = bottleneck.split_once(": ").unwrap();
+        let said = format!("{} sets the pace: {figures}.", &subject[1..]);
+        assert_eq!(
+            advice[0][1..].find(&said),
+            Some(0),
+            "{bottleneck}, {advice:?}"
+        );
+    }
+}
+
+/// A third worker gives less than a half more if something else is nearly as slow.
+#[test]
+fn the_gain_of_a_worker_is_that_of_the_model() {
+    let gain = |driver_ms| {
+        let mut stats = stats(900, driver_ms, 1900);
+        // Workers that wait, so that the cores of the machine are no part of the figure.
+        stats.segments[1].cpu = Duration::ZERO;
+        let advice = stats.advice().into_iter();
+        let mut gains = advice.filter(|said| said.starts_with("One more worker"));
+        gains.next().unwrap()
+    };
+    let words = "One more worker, on a core of its own, gives";
+    assert_eq!(gain(100), format!("{words} 1.50 times the rate."));
+    assert_eq!(gain(800), format!("{words} 1.19 times the rate."));
 }
 
 /// A loader with `prefetch(0)` has no queue, though it has workers.

@@ -97,6 +97,11 @@ impl Tuning {
     /// length of the queue, the slower the darker, the best with a frame. It has a background of
     /// its own, for light and dark pages.
     pub fn heat_map(&self) -> String {
+        self.picture().file()
+    }
+
+    /// Draws the picture of the times.
+    pub(in crate::loader) fn picture(&self) -> Picture {
         let Space { workers, prefetch } = &self.space;
         let (width, height) = CELL;
         let times = || {
@@ -164,7 +169,6 @@ impl Tuning {
             height: bottom + 34.0,
             elements,
         }
-        .file()
     }
 }
 
