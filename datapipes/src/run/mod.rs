@@ -58,7 +58,7 @@ pub(crate) use block_on::block_on_unless;
 pub use blocking::blocking;
 pub(crate) use deadlock::{DeadlockCheck, QUIET};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
-pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
+pub(crate) use engine::{Cursors, Engine, EpochRun, EpochsSeen, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
 pub(crate) use gauge::QueueGauge;
 #[cfg(any(feature = "metrics", feature = "monitor"))]
