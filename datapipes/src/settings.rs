@@ -53,6 +53,10 @@ impl std::str::FromStr for Order {
 pub(crate) struct Settings {
     pub seed: u64,
     pub workers: usize,
+    /// True if the number of workers follows from the number of cores.
+    pub auto_workers: bool,
+    /// True if what the user did not set may change while an epoch runs.
+    pub tune: bool,
     pub order: Order,
     pub prefetch: Option<usize>,
     pub concurrency: Option<usize>,
@@ -88,6 +92,8 @@ impl Default for Settings {
         Settings {
             seed: 0,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
+            auto_workers: true,
+            tune: true,
             order: Order::Strict,
             prefetch: None,
             concurrency: None,

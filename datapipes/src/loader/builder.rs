@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::autosave::Saver;
 use super::epoch_source::EpochSource;
@@ -12,6 +12,7 @@ use super::latest::Latest;
 use super::metrics;
 #[cfg(feature = "monitor")]
 use super::monitor;
+use super::online::OnlineTuner;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
@@ -79,7 +80,43 @@ impl<T: Send + 'static> Builder<T> {
     /// has its next item. It therefore holds up no other epoch while the consumer does something
     /// else.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.settings.workers = workers;
+        (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        self
+    }
+
+    /// Sets the number of CPU workers to this share of the cores, at least one: 0.5 leaves half of
+    /// them to the training step. As many workers are active as [help](Self::tune), never more.
+    /// Replaces [`workers`](Self::workers), and is replaced by it; the last call wins.
+    ///
+    /// # Panics
+    /// Panics if the share is not above 0 and at most 1.
+    pub fn cpu_share(mut self, share: f64) -> Self {
+        assert!(
+            share > 0.0 && share <= 1.0,
+            "a share of the cores is above 0 and at most 1, not {share}"
+        );
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.settings.workers = ((share * cores as f64) as usize).max(1);
+        self.settings.auto_workers = true;
+        self
+    }
+
+    /// Sets if the loader tunes itself while its epochs run. On by default.
+    ///
+    /// It looks for the settings with which the consumer gets its batches fastest, its own step
+    /// included: the number of active CPU workers, from one to those planned, and the smallest number
+    /// of batches kept [ready](Self::prefetch), from 1 to 16. It tries one change at a time, for some
+    /// windows of a quarter of a second or more, in turn with the settings before. It keeps what is
+    /// faster, and what is equally fast with less. Only what can help is tried: more if the consumer
+    /// waits, less if it does not. [`DataLoader::stats`](super::DataLoader::stats) prints what was
+    /// tried.
+    ///
+    /// Items and their order do not change. What was set by [`workers`](Self::workers) or
+    /// [`prefetch`](Self::prefetch) stays as it is. The queue grows only while less than 80 % of
+    /// [`memory`](Self::memory) is in use. Nothing is tried without workers, while several epochs of
+    /// the loader run, and in epochs shorter than some windows.
+    pub fn tune(mut self, tune: bool) -> Self {
+        self.settings.tune = tune;
         self
     }
 
@@ -103,7 +140,9 @@ impl<T: Send + 'static> Builder<T> {
     pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
         let flow = Flow::new(&self.graph.root());
         let found = super::settings_file::load(path.as_ref(), &flow)?;
-        self.settings.workers = found.workers.unwrap_or(self.settings.workers);
+        if let Some(workers) = found.workers {
+            (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        }
         self.settings.prefetch = found.prefetch.or(self.settings.prefetch);
         self.requests = found.requests;
         Ok(self)
@@ -526,6 +565,7 @@ impl<T: Send + 'static> Builder<T> {
         #[cfg(feature = "tune")]
         engine.begin_with(&self.requests);
         let engine = Arc::new(engine);
+        let tuner = OnlineTuner::of(&engine);
         let latest = Arc::<Latest>::default();
         #[cfg(feature = "metrics")]
         if let Some(name) = self.metrics {
@@ -537,6 +577,7 @@ impl<T: Send + 'static> Builder<T> {
             .map_err(|error| BuildError::of(error.to_string()))?;
         Ok(DataLoader {
             engine,
+            tuner: tuner.map(|tuner| Arc::new(Mutex::new(tuner))),
             latest,
             on_error: self.on_error,
             saver: self

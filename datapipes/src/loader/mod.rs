@@ -18,6 +18,7 @@ mod left;
 mod metrics;
 #[cfg(feature = "monitor")]
 pub mod monitor;
+mod online;
 mod policy;
 mod prefetch_to_device;
 #[cfg(feature = "progress")]
@@ -37,7 +38,7 @@ pub mod tune;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use crate::run::TraceLevel;
 pub use crate::run::{SkipStats, Skipped};
@@ -65,6 +66,7 @@ use autosave::{Autosave, Saver};
 use checkpoint::Saved;
 use epoch_source::Open;
 use latest::{Latest, Runs};
+use online::OnlineTuner;
 use rank_epoch::Start;
 
 use crate::plan::Explain;
@@ -95,6 +97,8 @@ pub struct DataLoader<T> {
     /// The latest epoch that was started, for figures.
     latest: Arc<Latest>,
     engine: Arc<Engine>,
+    /// Changes settings while epochs run, if it may.
+    tuner: Option<Arc<Mutex<OnlineTuner>>>,
     on_error: OnError,
     /// Saves the checkpoints of the loader's epochs.
     saver: Option<Arc<Saver>>,
@@ -114,6 +118,7 @@ impl<T> DataLoader<T> {
     fn opened<U>(&self, open: Open<U>) -> DataLoader<U> {
         DataLoader {
             engine: self.engine.clone(),
+            tuner: self.tuner.clone(),
             latest: self.latest.clone(),
             on_error: self.on_error.clone(),
             saver: self.saver.clone(),
@@ -129,10 +134,11 @@ impl<T: Send + 'static> DataLoader<T> {
         Builder::new(graph)
     }
 
-    /// Returns the same loader, whose epochs save no checkpoint.
+    /// Returns the same loader for an experiment: its epochs save no checkpoint and tune nothing.
     fn without_autosave(&self) -> DataLoader<T> {
         DataLoader {
             saver: None,
+            tuner: None,
             ..self.clone()
         }
     }
@@ -201,6 +207,7 @@ impl<T: Send + 'static> DataLoader<T> {
         let runs = Runs::default();
         let source = (self.open)(Start {
             engine: self.engine.clone(),
+            tuner: self.tuner.clone(),
             number,
             on_error: self.on_error.clone(),
             edited,

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use super::blame::refuse_unanswered;
 use super::checkpoint::{Progress, Saved, saved};
 use super::latest::{Latest, Runs};
 use super::left::Left;
+use super::online::{OnlineTuner, Windows};
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::Demand;
@@ -26,6 +27,7 @@ use crate::{Error, ErrorKind, Item, Result};
 /// The arguments for opening an epoch.
 pub(super) struct Start {
     pub engine: Arc<Engine>,
+    pub tuner: Option<Arc<Mutex<OnlineTuner>>>,
     pub number: u64,
     pub on_error: OnError,
     /// True if it goes on with a graph that has changed since.
@@ -64,6 +66,7 @@ pub(super) struct RankEpoch<T> {
     runs: Runs,
     failed: u64,
     gain: AheadGain,
+    windows: Windows,
     pub delivered: u64,
     /// Maximum number of items delivered.
     budget: u64,
@@ -89,6 +92,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             on_error,
             edited,
             runs,
+            tuner,
             ..
         } = start;
         let (saved, resume) = resume.unzip();
@@ -117,6 +121,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             runs: runs.clone(),
             failed,
             gain: AheadGain::default(),
+            windows: Windows::new(tuner.clone()),
             delivered,
             agreed: false,
             taken: false,
@@ -311,6 +316,11 @@ impl<T: Send + 'static> RankEpoch<T> {
                 graph_ns,
                 pending_polls,
             };
+            if self.windows.is_due(self.delivered) {
+                let is_inline = running.is_inline();
+                self.windows
+                    .look(begun, self.delivered, &running.run, is_inline);
+            }
             self.gain.before_poll(begun, totals);
             if self.gain.is_wasted() && running.run.is_all_inline() {
                 running.move_back();

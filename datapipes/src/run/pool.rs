@@ -17,6 +17,9 @@ use crate::sync::lock;
 /// be ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Time in which an active thread must take a job, if there are any and other threads rest.
+const STANDSTILL: Duration = Duration::from_millis(250);
+
 thread_local! {
     /// True on the threads of pools.
     static IS_HERE: Cell<bool> = const { Cell::new(false) };
@@ -31,13 +34,14 @@ pub(crate) struct Pool {
 
 struct PoolShared {
     state: Mutex<PoolState>,
-    /// Signals that a job came, or that the pool closed.
+    /// Signals active threads that a job came, that their number changed, or that the pool closed.
     wake: Condvar,
+    /// Signals resting threads that the number of active threads changed, or that the pool closed.
+    rest: Condvar,
     /// Signals that a thread ended.
     ended: Condvar,
 }
 
-#[derive(Default)]
 struct PoolState {
     /// Jobs by depth in the graph. Jobs nearest to the consumer run first, so that finished work
     /// flows out.
@@ -48,6 +52,17 @@ struct PoolState {
     running: Vec<Scope>,
     /// Number of jobs that were begun.
     begun: u64,
+    /// Number of threads that take jobs; the others rest.
+    active: usize,
+    /// True once the active threads stood still while jobs waited: a function of the user may wait
+    /// for another item, so that all threads are needed.
+    needs_all: bool,
+}
+
+impl PoolState {
+    fn has_jobs(&self) -> bool {
+        self.jobs.iter().any(|jobs| !jobs.is_empty())
+    }
 }
 
 /// A job, and its epoch.
@@ -80,10 +95,42 @@ impl PoolShared {
         self.wake.notify_one();
     }
 
-    fn work(&self) {
+    /// Rests while enough other threads are active. The first of the resting threads looks now and
+    /// then if those still take jobs; if not, all threads become active for good.
+    fn rest<'a>(
+        &self,
+        place: usize,
+        mut state: MutexGuard<'a, PoolState>,
+    ) -> MutexGuard<'a, PoolState> {
+        let begun = state.begun;
+        if place > state.active {
+            return self
+                .rest
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        let had_jobs = state.has_jobs();
+        let (woken, timeout) = self
+            .rest
+            .wait_timeout(state, STANDSTILL)
+            .unwrap_or_else(PoisonError::into_inner);
+        state = woken;
+        if timeout.timed_out() && had_jobs && state.begun == begun && state.has_jobs() {
+            state.needs_all = true;
+            state.active = usize::MAX;
+            self.rest.notify_all();
+        }
+        state
+    }
+
+    fn work(&self, place: usize) {
         IS_HERE.set(true);
         let mut state = self.lock();
         while !state.closed {
+            if place >= state.active {
+                state = self.rest(place, state);
+                continue;
+            }
             match state.jobs.iter_mut().rev().find_map(VecDeque::pop_front) {
                 Some((scope, job)) => {
                     state.begun += 1;
@@ -114,9 +161,19 @@ impl PoolShared {
 
 impl Pool {
     pub(crate) fn new(workers: usize) -> Self {
+        let state = PoolState {
+            jobs: Vec::new(),
+            closed: false,
+            alive: 0,
+            active: workers,
+            running: Vec::new(),
+            begun: 0,
+            needs_all: false,
+        };
         let shared = PoolShared {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             wake: Condvar::new(),
+            rest: Condvar::new(),
             ended: Condvar::new(),
         };
         Pool {
@@ -124,6 +181,23 @@ impl Pool {
             threads: Mutex::default(),
             workers,
         }
+    }
+
+    /// Sets how many threads take jobs, at least one; the others rest. A thread ends its job before
+    /// it rests. Without effect once the active threads stood still while others rested.
+    pub(crate) fn set_active(&self, workers: usize) {
+        let mut state = self.shared.lock();
+        if !state.needs_all {
+            state.active = workers.max(1);
+            drop(state);
+            self.shared.wake.notify_all();
+            self.shared.rest.notify_all();
+        }
+    }
+
+    /// Returns how many threads take jobs.
+    pub(crate) fn active(&self) -> usize {
+        self.shared.lock().active.min(self.workers)
     }
 
     /// Returns true on the threads of a pool.
@@ -151,7 +225,8 @@ impl Pool {
     pub(crate) fn starved(&self, is_own: impl Fn(&Scope) -> bool) -> Option<Starved> {
         let state = self.shared.lock();
         let running = &state.running;
-        if running.len() < state.alive || running.iter().any(Scope::is_cancelled) {
+        if running.len() < state.alive.min(state.active) || running.iter().any(Scope::is_cancelled)
+        {
             return None;
         }
         let is_own_work = !running.iter().any(&is_own);
@@ -172,10 +247,11 @@ impl Pool {
         let mut threads = lock(&self.threads);
         while threads.len() < self.workers {
             let shared = self.shared.clone();
-            let name = format!("datapipes-cpu-{}", threads.len());
+            let place = threads.len();
+            let name = format!("datapipes-cpu-{place}");
             shared.lock().alive += 1;
             let body = move || {
-                shared.work();
+                shared.work(place);
                 shared.lock().alive -= 1;
                 shared.ended.notify_all();
             };
@@ -211,6 +287,7 @@ impl Drop for Pool {
             }
         };
         self.shared.wake.notify_all();
+        self.shared.rest.notify_all();
         drop(jobs);
         if !super::may_wait() {
             return;
@@ -247,5 +324,64 @@ impl Drop for Pool {
         for thread in threads.into_iter().filter(|t| t.thread().id() != me) {
             drop(thread.join());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// Returns a runtime, and the scope of an epoch on it.
+    fn scope() -> (tokio::runtime::Runtime, Scope) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let scope = Scope::new(runtime.handle().clone(), None, Arc::default());
+        (runtime, scope)
+    }
+
+    #[test]
+    fn only_active_threads_take_jobs() {
+        let (_runtime, scope) = scope();
+        let pool = Pool::new(4);
+        pool.set_active(1);
+        pool.start().unwrap();
+        let (send, names) = channel();
+        let jobs = Vec::from_iter((0..200).map(|_| {
+            let send = send.clone();
+            pool.spawn((0, &scope), async move {
+                let name = std::thread::current().name().map(str::to_owned);
+                send.send(name).unwrap();
+            })
+        }));
+        drop(send);
+        let names = Vec::from_iter(names);
+        assert_eq!(names.len(), jobs.len());
+        // A machine that stops a thread for a quarter of a second makes all of them active.
+        if pool.active() == 1 {
+            assert!(names.iter().flatten().all(|name| name == "datapipes-cpu-0"));
+        }
+    }
+
+    #[test]
+    fn a_job_that_waits_for_another_does_not_stand_still_on_one_active_thread() {
+        let (_runtime, scope) = scope();
+        let pool = Pool::new(3);
+        pool.start().unwrap();
+        pool.set_active(1);
+        let (send, receive) = channel();
+        let (done, ended) = channel();
+        let _waits = pool.spawn((0, &scope), async move {
+            receive.recv().unwrap();
+            done.send(()).unwrap();
+        });
+        // Without the resting threads this job would never be taken.
+        let _awaited = pool.spawn((0, &scope), async move { send.send(()).unwrap() });
+        ended.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(pool.active(), 3);
+        pool.set_active(1);
+        assert_eq!(pool.active(), 3);
     }
 }

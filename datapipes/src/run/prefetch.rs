@@ -22,16 +22,22 @@ use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
     pub name: String,
-    /// Maximum number of items kept ready. With 0, no item is made before the consumer waits for
-    /// it.
-    pub depth: usize,
-    /// True if more than `depth` items may be kept ready when items are quick to make.
-    pub adaptive: bool,
+    pub depth: Depth,
     pub account: Account,
     pub scope: Scope,
     pub edge: Arc<dyn Edge>,
     /// While it is set, the reader itself polls the upstream, after the ready items.
     pub here: Arc<AtomicBool>,
+}
+
+/// Length of a queue.
+#[derive(Clone)]
+pub(crate) struct Depth {
+    /// Maximum number of items kept ready, which may change while the queue is read. With 0, no item
+    /// is made before the consumer waits for it.
+    pub items: Arc<AtomicUsize>,
+    /// True if more items may be kept ready when they are quick to make.
+    pub adaptive: bool,
 }
 
 /// A queue with a thread that fills it. Nothing starts before the first poll.
@@ -203,9 +209,10 @@ async fn drive(
     let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
     let mut credit = settings.account.credit();
     loop {
-        let mut depth = settings.depth;
+        let least = settings.depth.items.load(Ordering::Relaxed);
+        let mut depth = least;
         let cost = (started.elapsed().as_nanos() as f64 - full_ns as f64) / made.max(1) as f64;
-        if settings.adaptive && made > 0 {
+        if settings.depth.adaptive && made > 0 {
             depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
         }
         let length = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
@@ -220,7 +227,7 @@ async fn drive(
             if settings.here.load(Ordering::SeqCst) {
                 return Poll::Ready(Some(0));
             }
-            if settings.depth == 0 && !need.waits() {
+            if least == 0 && !need.waits() {
                 return Poll::Pending;
             }
             put.poll_ready(cx)

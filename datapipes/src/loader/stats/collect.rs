@@ -129,12 +129,7 @@ impl Stats {
 
     /// Returns the figures of one rank, without those derived from others.
     fn of(run: &EpochRun) -> Stats {
-        let Engine {
-            flow,
-            plan,
-            settings,
-            ..
-        } = &*run.engine;
+        let Engine { flow, plan, .. } = &*run.engine;
         let ((held, most), bytes) = run.bytes();
         let inclusive: Vec<u64> = run
             .counters
@@ -251,7 +246,8 @@ impl Stats {
                 most: most as u64,
                 limit: Some(plan.bytes() as u64),
             },
-            workers: settings.workers,
+            workers: run.engine.active_workers(),
+            tuned: lock(&run.engine.live.tried).clone(),
             epochs: 1,
             queue: queue(
                 &run.root_queue,

@@ -68,8 +68,12 @@ pub struct Stats {
     pub waits: Histogram,
     /// Bytes of the items in the graph, over all edges.
     pub memory: MemoryStats,
-    /// Number of CPU workers.
+    /// Number of CPU workers that are active.
     pub workers: usize,
+    /// Settings that the loader [tried by itself](super::Builder::tune), the last sixteen, and what
+    /// it made of them, in words.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub tuned: Vec<String>,
     /// Number of epochs that the figures are of.
     #[cfg_attr(feature = "serde", serde(default))]
     pub(super) epochs: u64,

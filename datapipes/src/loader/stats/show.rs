@@ -224,6 +224,9 @@ impl fmt::Display for Stats {
                 mib(limit)
             )?;
         }
+        for tried in &self.tuned {
+            writeln!(f, "tuned: {tried}")?;
+        }
         write!(f, "bottleneck: {}", self.bottleneck)
     }
 }

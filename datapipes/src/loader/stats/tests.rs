@@ -82,6 +82,7 @@ pub(super) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
         waits: Histogram::default(),
         memory: MemoryStats::default(),
         workers: 2,
+        tuned: Vec::new(),
         epochs: 1,
         queue: Some(QueueStats {
             depth: 4,

@@ -4,12 +4,14 @@
 //! - [`epoch_run`]: the shared state of the nodes of an epoch, and the measurements at its edges.
 //! - [`wiring`]: the stream of each node, by its place in the plan.
 //! - [`inputs`]: inputs and checkpoint state of a node that runs inline.
+//! - [`live`]: settings that change while epochs run.
 //! - [`running`]: the stream at the root.
 //! - [`log`]: events of an epoch for `tracing`.
 
 mod epoch_run;
 mod fits;
 mod inputs;
+mod live;
 mod log;
 mod running;
 mod wiring;
@@ -20,6 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
+pub(crate) use self::live::{EpochsSeen, Live};
 pub use self::log::{SkipStats, Skipped};
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
@@ -56,6 +59,8 @@ pub(crate) struct Engine {
     pub settings: Settings,
     /// Events, while a trace is written.
     pub timeline: Arc<TimelineSlot>,
+    /// Settings that change while epochs run.
+    pub live: Live,
     /// Measured values of each segment, passed from one epoch to the next.
     learned: Vec<Arc<Learned>>,
     /// Memory of batches that each node fills.
@@ -84,6 +89,7 @@ impl Engine {
                 .iter()
                 .map(|segment| supervisors(&flow, segment, &plan.rows))
                 .collect(),
+            live: Live::new(plan.prefetch.items),
             flow,
             plan,
             settings,
@@ -125,6 +131,19 @@ impl Engine {
         self.pool
             .get_or_init(|| Arc::new(Pool::new(self.settings.workers)))
             .clone()
+    }
+
+    /// Sets how many of the planned CPU workers are active. Without effect before any was started.
+    pub(crate) fn set_active_workers(&self, workers: usize) {
+        if let Some(pool) = self.pool.get() {
+            pool.set_active(workers);
+        }
+    }
+
+    /// Returns the number of CPU workers that are active.
+    pub(crate) fn active_workers(&self) -> usize {
+        let pool = self.pool.get();
+        pool.map_or(self.settings.workers, |pool| pool.active())
     }
 
     /// Returns the runtime for I/O: the caller's if it has one that runs by itself, otherwise a

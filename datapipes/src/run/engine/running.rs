@@ -11,6 +11,7 @@ use crate::checkpoint::{Point, Saving, Trace};
 use crate::context::Offload;
 use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks, typed};
 use crate::items::Demand;
+use crate::run::prefetch::Depth;
 use crate::{Items, Result, Wanted};
 
 /// The stream at the root of an epoch. Dropping it ends the epoch.
@@ -51,6 +52,7 @@ impl<T: Send + 'static> Running<T> {
         resume: Option<Resume>,
     ) -> Result<Self> {
         let run = EpochRun::new(engine, epoch, share, polled, resume.as_ref())?;
+        engine.live.begin();
         let wanted = resume.map(|resume| Wanted::since(resume.position));
         let trace = Arc::default();
         let wiring = Wiring {
@@ -144,6 +146,7 @@ impl<T: Send + 'static> Running<T> {
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         self.run.cancel();
+        self.run.engine.live.end();
         match self.thread {
             RootThread::Apart(leave) => leave(&mut self.items, &self.run),
             _ => self.run.clear(),
@@ -173,7 +176,11 @@ impl EpochRun {
         here: Arc<AtomicBool>,
     ) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
-        let queue = (self.engine.plan.prefetch, self.account(None, edge));
+        let depth = Depth {
+            items: self.engine.live.depth.clone(),
+            adaptive: self.engine.plan.prefetch.adaptive,
+        };
+        let queue = (depth, self.account(None, edge));
         let mut prefetch = self.prefetch("loader".to_owned(), above, queue, edge, gauge, here);
         self.log.within(|| prefetch.start());
         typed(edge.restore(Box::new(prefetch)))

@@ -24,7 +24,7 @@ use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::near::InPlace;
-use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
+use crate::run::prefetch::{Depth, PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
 use crate::run::restore::inline_morsels;
 use crate::run::segment::{InputLog, Segment, SegmentSettings};
@@ -97,10 +97,15 @@ impl EpochRun {
     ) -> AnyItems {
         let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
         let above = node.edge.erase(items);
+        let (queue, account) = queue;
+        let depth = Depth {
+            items: Arc::new(queue.items.into()),
+            adaptive: queue.adaptive,
+        };
         node.edge.restore(Box::new(self.prefetch(
             name.to_string(),
             above,
-            queue,
+            (depth, account),
             &node.edge,
             gauge,
             here,
@@ -134,23 +139,17 @@ impl EpochRun {
         &self,
         name: String,
         above: Box<dyn ErasedChunks>,
-        (queue, account): (Prefetch, Account),
+        (depth, account): (Depth, Account),
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
         here: Arc<AtomicBool>,
     ) -> PrefetchThread {
-        let Prefetch {
-            items: depth,
-            bytes: _,
-            adaptive,
-        } = queue;
         let (scope, edge) = (self.scope.clone(), edge.clone());
         PrefetchThread::new(
             above,
             PrefetchSettings {
                 name,
                 depth,
-                adaptive,
                 account,
                 scope,
                 edge,

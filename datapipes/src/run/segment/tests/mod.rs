@@ -84,7 +84,7 @@ fn settings(work: Work, workers: usize, jobs: &Jobs) -> SegmentSettings {
         waits: None,
         arity: Arity::One,
         bell: Arc::default(),
-        account: Account::new(&budget, 0, 1 << 30, workers, Arc::default(), Vec::new()),
+        account: Account::new(&budget, 0, 1 << 30, workers, Default::default(), Vec::new()),
         awaited: Arc::default(),
         pace: Default::default(),
         gauge: Arc::default(),

@@ -1,0 +1,108 @@
+use super::*;
+use crate::{DataLoader, Graph};
+
+/// Returns a loader whose items take 100 µs.
+fn loader() -> DataLoader<Vec<u64>> {
+    let graph = Graph::range(0..4000)
+        .shuffle(100)
+        .map(|n| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(100) {
+                std::hint::spin_loop();
+            }
+            n * n
+        })
+        .batch(8);
+    let builder = DataLoader::builder(graph).seed(3).workers(4).resumable();
+    builder.tune(false).build().unwrap()
+}
+
+#[test]
+fn settings_that_change_at_each_batch_do_not_change_the_order() {
+    let run = |switch: bool| {
+        let loader = loader();
+        let mut epoch = loader.epoch(0).blocking();
+        let mut seen = Vec::new();
+        for n in 0..60 {
+            seen.push(epoch.next().unwrap().unwrap());
+            if switch {
+                loader.engine.set_active_workers(1 + n % 4);
+                let depth = &loader.engine.live.depth;
+                depth.store(1 + 7 * n % 16, Ordering::Relaxed);
+            }
+        }
+        seen
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn windows_of_an_epoch_that_is_alone_change_its_settings() {
+    let loader = loader();
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let run = lock(&loader.latest.runs().unwrap())[0].clone();
+    let begin = Setting {
+        workers: 4,
+        prefetch: 4,
+    };
+    let tuner = OnlineTuner(Search::new(begin, (true, true)));
+    let mut windows = Windows::new(Some(Arc::new(Mutex::new(tuner))));
+    // A consumer that takes 10 ms for each batch, and does not wait.
+    let (mut now, mut delivered) = (Instant::now(), 0);
+    let mut ten_minutes = |is_inline| {
+        for _ in 0..60_000 {
+            (now, delivered) = (now + Duration::from_millis(10), delivered + 1);
+            if windows.is_due(delivered) {
+                windows.look(now, delivered, &run, is_inline);
+            }
+        }
+    };
+    let mut other = loader.epoch(1).blocking();
+    other.next().unwrap().unwrap();
+    ten_minutes(false);
+    assert!(loader.stats().unwrap().tuned.is_empty());
+    drop(other);
+    ten_minutes(true);
+    assert!(loader.stats().unwrap().tuned.is_empty());
+    ten_minutes(false);
+    let stats = epoch.stats().unwrap();
+    assert_eq!((stats.workers, loader.engine.active_workers()), (1, 1));
+    assert!(stats.tuned.len() <= TRIED);
+    let text = stats.to_string();
+    assert!(text.contains("tuned: workers"), "{text}");
+}
+
+#[test]
+fn what_was_set_is_not_tuned() {
+    let builder = || DataLoader::builder(Graph::range(0..10).batch(2)).cpu_share(1.0);
+    assert!(builder().build().unwrap().tuner.is_some());
+    assert!(builder().tune(false).build().unwrap().tuner.is_none());
+    assert!(builder().workers(0).build().unwrap().tuner.is_none());
+    let given = builder().workers(3).prefetch(2).build().unwrap();
+    assert!(given.tuner.is_none());
+    // An experiment measures what it is asked to measure.
+    let loader = builder().build().unwrap();
+    assert!(loader.without_autosave().tuner.is_none());
+    assert!(loader.clone().tuner.is_some());
+}
+
+#[test]
+fn a_share_of_the_cores_is_at_least_one_worker() {
+    let workers = |share| {
+        let builder = DataLoader::builder(Graph::range(0..10)).workers(9);
+        let loader = builder.cpu_share(share).build().unwrap();
+        loader.engine.settings.workers
+    };
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(workers(1.0), cores);
+    assert_eq!(workers(1e-9), 1);
+    let half = (cores / 2).max(1);
+    assert_eq!(workers(0.5), half);
+}
+
+#[test]
+#[should_panic(expected = "not 1.5")]
+fn a_share_above_all_cores_is_refused() {
+    let _ = DataLoader::builder(Graph::range(0..10)).cpu_share(1.5);
+}
