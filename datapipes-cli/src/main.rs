@@ -1,13 +1,15 @@
 //! The program `datapipes`: looks into data sets and past batches, locks data sets, makes token stores
-//! of texts, watches running loaders, makes workers of other machines.
+//! of texts, watches running loaders, tunes them, makes workers of other machines.
 
 mod args;
+mod ask;
 mod blame;
 mod inspect;
 mod lock;
 mod tokenize;
 #[cfg(unix)]
 mod top;
+mod tune;
 #[cfg(unix)]
 mod worker;
 
@@ -21,6 +23,7 @@ Commands:
   lock      writes which files a data set has, or checks that they are the same
   tokenize  makes a token store of a corpus of texts
   top       shows what a running loader does, and what holds it up
+  tune      finds the settings with which the loader of your program is fastest
   worker    works for a trainer on another machine
 
 `datapipes COMMAND --help` lists the options of a command. Exit status: 0 success, 1 failure, 2 wrong usage.";
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
             "top needs Unix domain sockets, which this system has not",
             USAGE,
         ),
+        "tune" => tune::main(given),
         #[cfg(unix)]
         "worker" => worker::main(given),
         #[cfg(not(unix))]
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
         }
         other => args::refuse(
             &format!(
-                "there is no command {other}; there are blame, inspect, lock, tokenize, top and worker"
+                "there is no command {other}; there are blame, inspect, lock, tokenize, top, tune and worker"
             ),
             USAGE,
         ),

@@ -3,14 +3,13 @@
 //! [`DataLoader::answer_blame`](datapipes::DataLoader::answer_blame) reads.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf, absolute};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use datapipes::{BoxError, Checkpoint};
 
-use crate::args::{Args, refuse};
+use crate::args::refuse;
+use crate::ask::{Question, ask, parse, required};
 
 const USAGE: &str = "datapipes blame CHECKPOINT --steps A..B [--out DIR] -- PROGRAM [ARGUMENT…]
 
@@ -30,21 +29,16 @@ before its first epoch.
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut given = given.collect::<Vec<_>>().into_iter();
-    let own: Vec<OsString> = given.by_ref().take_while(|arg| arg != "--").collect();
-    let args = Args::of(own.into_iter(), &[], &["steps", "out"], USAGE).one_word(USAGE);
+    let (args, program) = parse(given, &[], &["steps", "out"], USAGE);
+    let args = args.one_word(USAGE);
     let Some(state) = args.words.first() else {
         refuse("the checkpoint is missing", USAGE)
     };
     let Some(steps) = args.get::<String>("steps") else {
         refuse("--steps is missing", USAGE)
     };
-    let Some(program) = given.next() else {
-        refuse("the program is missing: -- PROGRAM", USAGE)
-    };
-    let mut program = Command::new(program);
-    program.args(given);
-    match run(program, Path::new(state), &steps, args.get("out")) {
+    let program = required(program, USAGE);
+    match run(program, Path::new(state), steps, args.get("out")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -54,38 +48,22 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(
-    mut program: Command,
+    program: Command,
     state: &Path,
-    steps: &str,
+    steps: String,
     out: Option<PathBuf>,
 ) -> Result<(), BoxError> {
     // A damaged checkpoint is reported before anything runs.
     Checkpoint::load(state)?;
-    let folder = tempfile::tempdir()?;
-    let answer = folder.path().join("answer");
-    program
-        .env("DATAPIPES_BLAME", absolute(state)?)
-        .env("DATAPIPES_BLAME_STEPS", steps)
-        .env("DATAPIPES_BLAME_ANSWER", &answer)
-        .env_remove("DATAPIPES_BLAME_OUT")
-        .stdout(Stdio::from(std::io::stderr()));
-    if let Some(out) = &out {
-        program.env("DATAPIPES_BLAME_OUT", absolute(out)?);
-    }
-    let name = program.get_program().display().to_string();
-    let status = program
-        .status()
-        .map_err(|error| format!("{name}: {error}"))?;
-    match fs::read(&answer) {
-        Ok(text) => std::io::stdout().write_all(&text)?,
-        Err(_) if status.success() => {
-            let help = "add `if loader.answer_blame()? { return Ok(()) }` after `build`";
-            return Err(format!("{name} ended without an answer: {help}").into());
-        }
-        Err(_) => {}
-    }
-    if !status.success() {
-        return Err(format!("{name}: {status}").into());
-    }
-    Ok(())
+    let out = out.map(absolute).transpose()?;
+    let question = Question {
+        name: "DATAPIPES_BLAME",
+        value: absolute(state)?.into(),
+        more: vec![
+            ("STEPS", Some(steps.into())),
+            ("OUT", out.map(OsString::from)),
+        ],
+        method: "answer_blame",
+    };
+    ask(program, question)
 }

@@ -126,13 +126,6 @@ impl<T> DataLoader<T> {
             device_depth: self.device_depth,
         }
     }
-}
-
-impl<T: Send + 'static> DataLoader<T> {
-    /// Starts to set up a loader for a graph.
-    pub fn builder(graph: Graph<T>) -> Builder<T> {
-        Builder::new(graph)
-    }
 
     /// Returns the same loader for an experiment: its epochs save no checkpoint and tune nothing.
     fn without_autosave(&self) -> DataLoader<T> {
@@ -141,6 +134,13 @@ impl<T: Send + 'static> DataLoader<T> {
             tuner: None,
             ..self.clone()
         }
+    }
+}
+
+impl<T: Send + 'static> DataLoader<T> {
+    /// Starts to set up a loader for a graph.
+    pub fn builder(graph: Graph<T>) -> Builder<T> {
+        Builder::new(graph)
     }
 
     /// Returns epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or

@@ -16,6 +16,8 @@ use crate::settings::Order;
 use crate::{Error, ErrorKind, Rank, Result};
 
 pub(super) use question::refuse_unanswered;
+#[cfg(feature = "tune")]
+pub(super) use question::{TUNE, begin_answer, write_answer};
 
 /// Samples of the batches of some steps, returned by [`DataLoader::blame`]. As text it is a table
 /// for each step.

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::ops::Range;
@@ -17,6 +18,9 @@ use crate::{Error, ErrorKind, Origin, Result, Tensor};
 
 /// Path of the checkpoint. If it is set, the program is asked.
 const STATE: &str = "DATAPIPES_BLAME";
+/// Path of the settings file that `datapipes tune` wants. A program without feature `tune` is asked,
+/// too, and must not train then.
+pub(in crate::loader) const TUNE: &str = "DATAPIPES_TUNE";
 /// Steps, as `A..B`.
 const STEPS: &str = "DATAPIPES_BLAME_STEPS";
 /// Folder for pictures, if they are wanted.
@@ -30,14 +34,34 @@ static ANSWERED: AtomicBool = AtomicBool::new(false);
 /// Returns an error if the program is asked, and no loader has answered. A program that does not
 /// answer would train, and might overwrite the checkpoint that it is asked about.
 pub(in crate::loader) fn refuse_unanswered() -> Result<()> {
-    if ANSWERED.load(Ordering::Relaxed) || std::env::var_os(STATE).is_none() {
+    if ANSWERED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let message = format!(
-        "{STATE} is set, so `datapipes blame` runs this program, and no loader answered before this \
-         epoch: after `build`, add `if loader.answer_blame()? {{ return Ok(()) }}`"
-    );
-    Err(Error::new(ErrorKind::Config, message))
+    for (variable, command, note) in [(STATE, "blame", ""), (TUNE, "tune", " (feature `tune`)")] {
+        if std::env::var_os(variable).is_some() {
+            let message = format!(
+                "{variable} is set, so `datapipes {command}` runs this program, and no loader \
+                 answered before this epoch: after `build`, add `if loader.answer_{command}()? {{ \
+                 return Ok(()) }}`{note}"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+    }
+    Ok(())
+}
+
+/// Records that a loader answers the question, so that epochs may run.
+pub(in crate::loader) fn begin_answer() {
+    ANSWERED.store(true, Ordering::Relaxed);
+}
+
+/// Writes an answer to the file that a variable names, or else to standard output.
+pub(in crate::loader) fn write_answer(variable: &str, answer: &dyn fmt::Display) -> Result<()> {
+    match std::env::var_os(variable) {
+        Some(path) => fs::write(&path, format!("{answer}\n"))
+            .map_err(|error| failed(&PathBuf::from(path), error)),
+        None => writeln!(std::io::stdout().lock(), "{answer}").map_err(Error::io),
+    }
 }
 
 impl<T: Send + 'static> DataLoader<T> {
@@ -89,16 +113,12 @@ impl<T: Send + 'static> DataLoader<T> {
         let Some(path) = std::env::var_os(STATE) else {
             return Ok(false);
         };
-        ANSWERED.store(true, Ordering::Relaxed);
+        begin_answer();
         let steps = std::env::var(STEPS).unwrap_or_default();
         let folder = std::env::var_os(PICTURES).map(PathBuf::from);
         let answer = self.answer(Path::new(&path), &steps, folder, picture)?;
-        let written = match std::env::var_os(ANSWER) {
-            Some(path) => fs::write(&path, format!("{answer}\n"))
-                .map_err(|error| failed(&PathBuf::from(path), error)),
-            None => writeln!(std::io::stdout().lock(), "{answer}").map_err(Error::io),
-        };
-        written.map(|()| true)
+        write_answer(ANSWER, &answer)?;
+        Ok(true)
     }
 
     pub(super) fn answer(

@@ -2,20 +2,25 @@
 //!
 //! Settings change how fast batches come, never which or in what order.
 
+mod question;
 mod search;
 #[cfg(test)]
 mod tests;
 mod tuning;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use tuning::Tuning;
 
 use super::checkpoint::SavedNode;
 use super::settings_file::{MOST_PREFETCH, MOST_WORKERS};
-use super::{Builder, Stats};
-use crate::run::Requests;
+use super::{Builder, DataLoader, Stats};
+use crate::graph::check::check;
+use crate::plan::Plan;
+use crate::run::{Engine, Requests};
+use crate::settings::Settings;
 use crate::{BoxError, Error, ErrorKind, Result};
 use search::{Outcome, Space};
 
@@ -84,7 +89,8 @@ pub struct Trial {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Tuner<'a, T> {
-    builder: Box<dyn FnMut() -> Builder<T> + 'a>,
+    /// Makes the loader with some settings.
+    build: Box<dyn FnMut(Point) -> Result<DataLoader<T>> + 'a>,
     step: Box<dyn FnMut(T) -> Result<()> + 'a>,
     cores: usize,
     gpus: usize,
@@ -97,9 +103,36 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
     /// Makes a tuner of the loaders that `builder` describes, always with the same graph. The
     /// tuner sets workers and prefetch, and saves no checkpoints ([`Builder::autosave`]); all other
     /// settings stay as they are.
-    pub fn new(builder: impl FnMut() -> Builder<T> + 'a) -> Self {
+    pub fn new(mut builder: impl FnMut() -> Builder<T> + 'a) -> Self {
+        Tuner::with(move |point| {
+            let builder = builder().without_autosave();
+            let builder = builder.workers(point.workers).prefetch(point.prefetch);
+            builder
+                .build()
+                .map_err(|error| Error::new(ErrorKind::Config, "tune").with_source(error))
+        })
+    }
+
+    /// Makes a tuner of a loader that is built. Its runs save no checkpoints, and are not among the
+    /// figures of the loader itself.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes::{DataLoader, Graph};
+    /// # use datapipes::loader::tune::Tuner;
+    /// let loader = DataLoader::builder(Graph::range(0..1000).batch(10)).build()?;
+    /// let tuning = Tuner::of(&loader).cores(2).most_prefetch(2).batches(20).grid()?;
+    /// assert_eq!(tuning.trials.len(), 2 * 2);
+    /// assert!(loader.stats().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of(loader: &'a DataLoader<T>) -> Self {
+        Tuner::with(|point| loader.with_point(point))
+    }
+
+    fn with(build: impl FnMut(Point) -> Result<DataLoader<T>> + 'a) -> Self {
         Tuner {
-            builder: Box::new(builder),
+            build: Box::new(build),
             step: Box::new(|_| Ok(())),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             gpus: 1,
@@ -252,12 +285,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
 
     /// Runs a loader with these settings; returns its nodes and what it learned, too.
     fn measure(&mut self, point: Point) -> Result<(Trial, Vec<SavedNode>, Vec<Requests>)> {
-        let loader = (self.builder)()
-            .without_autosave()
-            .workers(point.workers)
-            .prefetch(point.prefetch)
-            .build()
-            .map_err(|error| Error::new(ErrorKind::Config, "tune").with_source(error))?;
+        let loader = (self.build)(point)?;
         let nodes = super::checkpoint::nodes(&loader.engine.flow, |_| None);
         let bound = self.memory.unwrap_or(u64::MAX);
         let mut memory = 0;
@@ -292,6 +320,28 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
             ErrorKind::Config,
             "tune: an epoch without a batch",
         ))
+    }
+}
+
+impl<T> DataLoader<T> {
+    /// Returns the loader with other settings: with an engine and figures of its own, and without
+    /// checkpoints.
+    fn with_point(&self, point: Point) -> Result<DataLoader<T>> {
+        let flow = self.engine.flow.clone();
+        let settings = Settings {
+            workers: point.workers,
+            auto_workers: false,
+            prefetch: Some(point.prefetch),
+            ..self.engine.settings.clone()
+        };
+        check(&flow, &settings, self.on_error.most())
+            .map_err(|error| Error::new(ErrorKind::Config, "tune").with_source(error))?;
+        let plan = Plan::new(&flow, &settings);
+        Ok(DataLoader {
+            engine: Arc::new(Engine::new(flow, plan, settings)),
+            latest: Arc::default(),
+            ..self.without_autosave()
+        })
     }
 }
 

@@ -512,3 +512,38 @@ fn a_settings_file_of_version_1_is_still_read() {
         .unwrap();
     assert_eq!(loader.engine.settings.workers, 3);
 }
+
+#[test]
+fn a_built_loader_is_tuned_without_a_trace_of_it() {
+    let graph = batches();
+    let state = fresh("tuned.state");
+    let loader = DataLoader::builder(graph.clone())
+        .seed(7)
+        .autosave(&state, 1)
+        .build()
+        .unwrap();
+    let mut seen = Vec::new();
+    let tuning = Tuner::of(&loader)
+        .cores(2)
+        .most_prefetch(2)
+        .batches(15)
+        .step(|batch| {
+            seen.push(batch);
+            crate::Ok(())
+        })
+        .grid()
+        .unwrap();
+    let points: Vec<Point> = tuning.trials.iter().map(|trial| trial.point).collect();
+    assert_eq!(points, [point(1, 1), point(1, 2), point(2, 1), point(2, 2)]);
+    // Each run, and the one that does not count, has the loader's own batches.
+    let epochs = (0..2).flat_map(|epoch| loader.without_autosave().epoch(epoch).blocking());
+    let own: Vec<Vec<u64>> = epochs.take(15).map(Result::unwrap).collect();
+    assert_eq!(seen, vec![own; 5].concat());
+    let fresh_loader = loader.with_point(point(2, 1)).unwrap();
+    assert!(fresh_loader.stats().is_none() && fresh_loader.saver.is_none());
+    assert!(!state.exists());
+    let path = fresh("of-a-loader.json");
+    tuning.save(&path).unwrap();
+    let builder = DataLoader::builder(graph).settings_from(&path).unwrap();
+    assert_eq!(builder.build().unwrap().epoch(0).blocking().count(), 10);
+}
