@@ -625,7 +625,7 @@ fn row_148_a_training_of_two_ranks_that_is_killed_goes_on_as_one_of_three_with_o
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What tf.data's service calls coordinated reads: no rank waits for the longer batch of another.
+/// Coordinated reads, as tf.data's service calls them: no rank waits for the longer batch of another.
 #[test]
 fn all_ranks_draw_a_step_from_the_same_lengths() {
     fn length_of(n: u64) -> u64 {
