@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, Order};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::{self, Hub, Store, resilient};
+use datapipes_io::stores::{self, Http, Hub, Store, resilient};
 use link::Link;
 use support::{bar, cpu_seconds, median, memory_mb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -375,45 +375,58 @@ impl Bench {
     }
 
     /// Reads the same objects as files of a repository of the hub, which redirects each request to
-    /// another host.
+    /// another host; by http:// from there, and through the same redirects.
     fn hub(&self) -> Result<(), BoxError> {
         println!(
             "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 3 pairs, first epoch)"
         );
         for (rtt, cap) in [(0, 0.0), (0, CAP), (20, CAP), (150, CAP)] {
             let link = format!("rtt={rtt},cap={cap}");
-            let mut pairs = Vec::new();
+            let mut runs = Vec::new();
             for _ in 0..3 {
                 let http = self.read(&link, STRICT)?;
+                let redirected = self.read_from(self.redirected(&link)?, STRICT)?;
                 let hub = Hub::builder(&format!("hf://datasets/org/name@{}", "1".repeat(40)))
                     .endpoint(&self.url(&link))
                     .anonymous()
                     .build()?;
                 let hub = self.read_from(Arc::new(resilient(hub)), STRICT)?;
-                pairs.push((hub, http));
+                runs.push([hub, http, redirected]);
             }
-            let of = |rate: &dyn Fn(&(Pass, Pass)) -> f64| median(pairs.iter().map(rate).collect());
-            let ratio = of(&|(hub, http)| hub.items_per_s() / http.items_per_s());
+            let of = |rate: &dyn Fn(&[Pass; 3]) -> f64| median(runs.iter().map(rate).collect());
+            let over = |floor: usize| of(&|run| run[0].items_per_s() / run[floor].items_per_s());
             println!(
-                "{rtt:>4} ms, {:>9}: hf {:>7.0}, http {:>7.0}; CPU ms an object {:.3} and {:.3}",
+                "{rtt:>4} ms, {:>9}: hf {:>7.0}, http {:>7.0}, redirected {:>7.0}; CPU ms an object {:.3}, {:.3} and {:.3}",
                 if cap == 0.0 {
                     "no cap".to_owned()
                 } else {
                     format!("{cap} MB/s")
                 },
-                of(&|(hub, _)| hub.items_per_s()),
-                of(&|(_, http)| http.items_per_s()),
-                of(&|(hub, _)| hub.cpu * 1e3 / OBJECTS as f64),
-                of(&|(_, http)| http.cpu * 1e3 / OBJECTS as f64),
+                of(&|run| run[0].items_per_s()),
+                of(&|run| run[1].items_per_s()),
+                of(&|run| run[2].items_per_s()),
+                of(&|run| run[0].cpu * 1e3 / OBJECTS as f64),
+                of(&|run| run[1].cpu * 1e3 / OBJECTS as f64),
+                of(&|run| run[2].cpu * 1e3 / OBJECTS as f64),
             );
-            bar(
-                &format!("hf over http, {rtt} ms, cap {cap}"),
-                ratio,
-                0.95,
-                true,
-            );
+            for (floor, name) in [(1, "http"), (2, "redirected http")] {
+                let what = format!("hf over {name}, {rtt} ms, cap {cap}");
+                bar(&what, over(floor), 0.95, true);
+            }
         }
         Ok(())
+    }
+
+    /// Returns a store whose requests are redirected as those of the hub are.
+    fn redirected(&self, link: &str) -> Result<Arc<dyn Store>, BoxError> {
+        let url = self.url(link);
+        let port = url.split([':', '/']).nth(4).ok_or("a port in the URL")?;
+        let files = format!(
+            "{}/datasets/org/name/resolve/main/",
+            url.trim_end_matches('/')
+        );
+        let http = Http::builder(&files).allow_redirects_to(&format!("localhost:{port}"));
+        Ok(Arc::new(resilient(http.build()?)))
     }
 
     /// Returns MB/s and CPU ms per object of bare connections, each of which requests one object

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --example workloads -- w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs
 //! N] [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE]
-//! [--in-flight N] [--processes N] [--tokenizer FILE] [--floor] [--stats] --json`; options may also
+//! [--in-flight N] [--processes N] [--tokenizer FILE] [--floor] [--peers] [--stats] --json`; options may also
 //! be given as `key=value`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); the cost of an item.
@@ -17,7 +17,8 @@
 //!   concatenated into rows of 2,048 → batches of 8, in tokens a second; with `--floor` in turn with
 //!   the tokenizer alone, texts in memory, on as many threads as workers. It reads
 //!   `DIR/text/docs-*.jsonl.gz` and `--tokenizer`, or `DIR/text/tokenizer.json`; without `--data`
-//!   100,000 documents (`--n`) that it makes once.
+//!   100,000 documents (`--n`) that it makes once. With `--peers` those of `benches/peers/text_w7.py`
+//!   that the Python of `DATAPIPES_PEERS` has read the same, once each, after the run.
 //!
 //! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); the default of `--data` is
 //! `$BENCH_DATA`, else the shards that the quickstart example makes.
@@ -57,7 +58,11 @@ fn main() -> Result<(), BoxError> {
         "processes",
         "tokenizer",
     ];
-    let args = Args::parse(&["json", "scaled", "stats", "floor"], &known, USAGE);
+    let args = Args::parse(
+        &["json", "scaled", "stats", "floor", "peers"],
+        &known,
+        USAGE,
+    );
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
         Some("w1") => w1(&args),
@@ -210,15 +215,15 @@ mod text {
             Some(root) => root.join("text"),
             None => texts::corpus(args.get("n").unwrap_or(100_000))?,
         };
-        let json = args
+        let json: PathBuf = args
             .get("tokenizer")
             .unwrap_or(folder.join("tokenizer.json"));
-        let tokenizer = Arc::new(HfTokenizer::from_file(json)?);
+        let tokenizer = Arc::new(HfTokenizer::from_file(&json)?);
         let end = tokenizer.token_to_id(texts::END);
         let end = end.ok_or_else(|| format!("the tokenizer has no {}", texts::END))?;
 
         let lines =
-            list_files(folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
+            list_files(&folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
         let texts = lines.map(|line| line.text);
         let bytes = Arc::new(AtomicU64::new(0));
         let counted = texts.clone().map({
@@ -280,7 +285,50 @@ mod text {
                 ("ratio_to_floor", round(ratios[ratios.len() / 2], 3).into()),
             ]);
         }
+        if args.has("peers") {
+            let of_epoch = tokens / meter.epochs_s.len() as u64;
+            let mut rates = serde_json::Map::new();
+            for name in ["encode", "hf", "torch", "grain"] {
+                let Some((seconds, found)) = peer(name, [&folder, &json], [meter.workers, batch])
+                else {
+                    continue;
+                };
+                assert_eq!(found, of_epoch, "{name} has every token once");
+                let rate = round(found as f64 / seconds, 1);
+                rates.insert(name.to_owned(), rate.into());
+            }
+            meter.more.insert("peers_tokens_per_s", rates.into());
+        }
         meter.print()
+    }
+
+    /// Runs a peer; returns its seconds and tokens, or says why it does not run.
+    fn peer(name: &str, paths: [&PathBuf; 2], numbers: [usize; 2]) -> Option<(f64, u64)> {
+        let python = std::env::var("DATAPIPES_PEERS").unwrap_or_else(|_| "python3".to_owned());
+        let mut command = std::process::Command::new(python);
+        command.arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/benches/peers/text_w7.py"
+        ));
+        command.arg(name).args(paths);
+        let output = command
+            .args(numbers.map(|number| number.to_string()))
+            .output();
+        let said = match output {
+            Ok(output) if output.status.success() => output.stdout,
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                eprintln!("peer {name}: {}", said.lines().last().unwrap_or_default());
+                return None;
+            }
+            Err(error) => {
+                eprintln!("peer {name}: {error}");
+                return None;
+            }
+        };
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let (seconds, tokens) = said.lines().last()?.split_once(' ')?;
+        Some((seconds.parse().ok()?, tokens.parse().ok()?))
     }
 
     /// Tokenizes texts one by one on plain threads, which take the next sixteen as they are ready;
