@@ -500,7 +500,7 @@ fn wrong_usage_is_told_from_failure() {
         (&[][..], "a command is missing\ndatapipes COMMAND"),
         (
             &["eat"],
-            "there is no command eat; there are blame, inspect, lock, tokenize, top and worker",
+            "there is no command eat; there are blame, inspect, lock, tokenize, top, tune and worker",
         ),
         (
             &["tokenize"],

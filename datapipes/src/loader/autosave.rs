@@ -159,6 +159,8 @@ pub(super) struct Autosave {
     at: Instant,
     /// True if the next item has been asked for, so that the consumer is done with the last one.
     is_asked: bool,
+    /// True once an item has come.
+    has_begun: bool,
     has_ended: bool,
 }
 
@@ -169,6 +171,7 @@ impl Autosave {
             items: 0,
             at: Instant::now(),
             is_asked: false,
+            has_begun: false,
             has_ended: false,
         }
     }
@@ -206,7 +209,15 @@ impl Autosave {
 
     /// Counts an item that has come.
     pub(super) fn count(&mut self) {
-        (self.items, self.is_asked) = (self.items + 1, false);
+        (self.items, self.is_asked, self.has_begun) = (self.items + 1, false, true);
+    }
+
+    /// Saves the checkpoint of an epoch that an error has ended. One that failed before its first
+    /// item has got nowhere, and leaves the checkpoint of an earlier one.
+    pub(super) fn at_error(&mut self, stands: impl FnOnce() -> Result<Checkpoint>) {
+        if self.has_begun {
+            self.at_end(stands);
+        }
     }
 
     /// Saves the checkpoint at the end of the epoch, once.

@@ -308,7 +308,7 @@ impl<T: Send + 'static, E> Epoch<T, E> {
                 Some(Ok(item))
             }
             Some(Err(error)) => {
-                autosave.at_end(|| source.checkpoint(false));
+                autosave.at_error(|| source.checkpoint(false));
                 Some(Err(error))
             }
             None => autosave.at_end(|| source.checkpoint(false)).map(Err),

@@ -64,6 +64,23 @@ fn an_experiment_leaves_the_checkpoint_of_a_training_alone() {
 }
 
 #[test]
+fn an_epoch_that_fails_before_its_first_item_leaves_the_checkpoint_of_an_earlier_one() {
+    let folder = Folder::new("before");
+    let path = folder.checkpoint();
+    let earlier = loader(&path, 1);
+    assert_eq!(earlier.epoch(0).blocking().take(5).count(), 5);
+    earlier.flush_autosave().unwrap();
+    let before = fs::read(&path).unwrap();
+    let fails = |_| Err::<u64, _>(crate::Error::user("unreadable"));
+    let graph = Graph::range(0..9).try_map(fails).batch(3);
+    let builder = DataLoader::builder(graph).resumable();
+    let failing = builder.autosave(&path, 1).build().unwrap();
+    assert!(failing.epoch(0).blocking().next().unwrap().is_err());
+    failing.flush_autosave().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
 fn a_state_counts_what_the_loop_is_done_with() {
     let folder = Folder::new("done");
     let path = folder.checkpoint();

@@ -132,7 +132,7 @@ impl Trial {
         if pairs == 1 && self.times.len() == 2 && mean > WORSE {
             return Some(Verdict::Refused);
         }
-        if pairs == 0 || self.times.len() % 4 != 0 {
+        if pairs == 0 || !self.times.len().is_multiple_of(4) {
             return None;
         }
         let variance = gains.map(|gain| (gain - mean).powi(2)).sum::<f64>() / (pairs - 1) as f64;

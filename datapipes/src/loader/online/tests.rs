@@ -17,23 +17,40 @@ fn loader() -> DataLoader<Vec<u64>> {
     builder.tune(false).build().unwrap()
 }
 
+/// Changes the settings after batch `n`, always to others.
+fn switch(loader: &DataLoader<Vec<u64>>, n: usize) {
+    loader.engine.set_active_workers(1 + n % 4);
+    let depth = &loader.engine.live.depth;
+    depth.store(1 + 7 * n % 16, Ordering::Relaxed);
+}
+
 #[test]
-fn settings_that_change_at_each_batch_do_not_change_the_order() {
-    let run = |switch: bool| {
-        let loader = loader();
-        let mut epoch = loader.epoch(0).blocking();
-        let mut seen = Vec::new();
-        for n in 0..60 {
-            seen.push(epoch.next().unwrap().unwrap());
-            if switch {
-                loader.engine.set_active_workers(1 + n % 4);
-                let depth = &loader.engine.live.depth;
-                depth.store(1 + 7 * n % 16, Ordering::Relaxed);
-            }
+fn settings_that_change_at_each_batch_change_neither_the_order_nor_a_resumed_epoch() {
+    let whole: Vec<Vec<u64>> = loader()
+        .epoch(0)
+        .blocking()
+        .take(60)
+        .map(Result::unwrap)
+        .collect();
+    let loader = loader();
+    let mut epoch = loader.epoch(0).blocking();
+    let mut checkpoints = Vec::new();
+    for (n, expected) in whole.iter().enumerate() {
+        assert_eq!(epoch.next().unwrap().unwrap(), *expected);
+        switch(&loader, n);
+        if n % 12 == 5 {
+            checkpoints.push(epoch.checkpoint().unwrap());
         }
-        seen
-    };
-    assert_eq!(run(true), run(false));
+    }
+    drop(epoch);
+    for checkpoint in checkpoints {
+        let from = checkpoint.delivered() as usize;
+        let rest = loader.resume(&checkpoint).unwrap().blocking();
+        for (n, batch) in rest.take(60 - from).enumerate() {
+            assert_eq!(batch.unwrap(), whole[from + n]);
+            switch(&loader, n);
+        }
+    }
 }
 
 #[test]

@@ -466,10 +466,11 @@ fn samples_and_their_order_are_the_same_with_any_settings_that_a_tuning_may_find
     }
 }
 
-/// A graph with requests that a store answers at once.
+/// A graph with requests that a store answers at once, and so many that an epoch is longer than the
+/// least time of a round.
 fn requests() -> Graph<Vec<u64>> {
-    let answered = Graph::range(0..400).map_async(async |n: u64| crate::Ok(n + 1));
-    answered.batch(10)
+    let answered = Graph::range(0..20_000).map_async(async |n: u64| crate::Ok(n + 1));
+    answered.batch(500)
 }
 
 #[test]
@@ -477,7 +478,6 @@ fn what_a_run_has_learned_of_its_requests_is_where_the_next_begins() {
     let path = fresh("learned.json");
     let first = DataLoader::builder(requests()).workers(2).build().unwrap();
     assert_eq!(first.engine.requests(), []);
-    // A round of requests takes some time.
     let mut epoch = 0;
     while first.engine.requests().is_empty() {
         first

@@ -223,7 +223,7 @@ fn row_10_each_wrong_packet_is_named() {
         ),
         (
             vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Holes])],
-            "65536 bytes, 0 of them there",
+            "65536 bytes, 0 of them allocated",
         ),
         (
             vec![(slots(&[part(0, 2 * PAYLOAD)]), vec![Fd::Good])],
