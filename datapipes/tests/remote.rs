@@ -745,39 +745,6 @@ fn row_140_an_item_that_ends_every_worker_is_an_error_with_its_name() {
 }
 
 #[test]
-fn row_140_an_item_that_ends_workers_is_done_here_where_it_may() {
-    let ends: fn(Graph<u64>) -> Graph<u64> = |numbers| {
-        let ends = |n: u64| match n {
-            // This one only on other machines, as a library does that is missing there.
-            2077 => std::env::var_os(HANGS).is_some(),
-            n => ends_its_process_at(n),
-        };
-        numbers.map(move |n| if ends(n) { std::process::abort() } else { n })
-    };
-    let remote = remote().or_here(1);
-    let mut machine = Machine::command(remote.address(), 2);
-    let machine = Machine(machine.env(HANGS, "yes").spawn().unwrap());
-    let made = Graph::range(0..3000).on_workers(remote, ends);
-    let there = builder(made.batch(10))
-        .on_error(OnError::skip(10))
-        .build()
-        .unwrap();
-    let mut expected: Vec<u64> = (0..3000).filter(|&n| !ends_its_process_at(n)).collect();
-    expected.push(2077);
-    expected.sort();
-    until("workers do the rest", || {
-        let batches = there.epoch(0).blocking().map(Result::unwrap);
-        assert_eq!(batches.flatten().collect::<Vec<u64>>(), expected);
-        let children = processes(&there).children;
-        children
-            .iter()
-            .any(|child| child.machine.is_some() && child.items > 0)
-    });
-    assert!(processes(&there).crashed >= 2);
-    drop(machine);
-}
-
-#[test]
 fn row_145_strangers_at_the_port_disturb_nobody() {
     let here = loader(graph(None, part));
     let remote = remote();

@@ -205,9 +205,8 @@ impl Remote {
         }
     }
 
-    /// Does the work in this many processes of this machine while no worker is connected, and items
-    /// that ended three workers, which are an error only if they end a process here, too. Defaults to
-    /// 0, which is none.
+    /// Does the work in this many processes of this machine while no worker is connected. Defaults
+    /// to 0, which is none.
     pub fn or_here(self, processes: usize) -> Self {
         Remote {
             here: processes,

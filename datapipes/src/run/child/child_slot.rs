@@ -26,7 +26,6 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
             slot.shared.register(place, cx.waker());
             // Workers of other machines come first, where there are any.
             let has_work = slot.shared.has_work() && slot.shared.workers() == 0;
-            slot.redo.extend(slot.shared.take_here());
             if !slot.redo.is_empty() || has_work {
                 Poll::Ready(())
             } else {
@@ -196,8 +195,11 @@ impl ChildSlot {
         /// it is to blame, since workers end for other reasons, too. The worker that ended with the
         /// whole task comes on top: three in all.
         const WORKERS: usize = 2;
-        let is_here = self.place < self.plan().processes.here();
-        let most = if is_here { 1 } else { WORKERS };
+        let most = if self.plan().processes.is_remote() {
+            WORKERS
+        } else {
+            1
+        };
         let suspects = if begun { self.plan().hello.overlap } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.
@@ -243,14 +245,6 @@ impl ChildSlot {
                         self.go_on(task);
                         continue;
                     };
-                    // Whatever the cause, it may be in those machines.
-                    if !is_here && self.plan().processes.here() > 0 {
-                        task.uncount();
-                        task.turn_to(item, task.before);
-                        task.ends = 0;
-                        self.shared.give_here(task);
-                        continue;
-                    }
                     let error = Error::new(kind, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
                         Some(origin) => error.of(&origin),

@@ -205,8 +205,7 @@ impl<'a> Session<'a> {
             }
             let gave = self.allow(cx).and_then(|()| self.give_work(cx));
             let has_nothing = self.first().is_none();
-            let is_free = self.ready && !self.leaving && self.closed.is_none() && has_nothing;
-            let idle = is_free && self.is_at_work();
+            let idle = self.ready && !self.leaving && self.closed.is_none() && has_nothing;
             self.slot.shared.set_idle(place, idle);
             self.set_working();
             match gave {
@@ -224,16 +223,6 @@ impl<'a> Session<'a> {
             self.publish();
             return Poll::Pending;
         }
-    }
-
-    /// Returns true if the child takes part in the work: processes of this machine do not while workers
-    /// of others are there, except for items that ended those.
-    fn is_at_work(&self) -> bool {
-        self.is_worker() || self.slot.shared.workers() == 0
-    }
-
-    fn is_worker(&self) -> bool {
-        self.child.machine().is_some()
     }
 
     /// Publishes what the child has done, and has to do.
@@ -269,7 +258,7 @@ impl<'a> Session<'a> {
     /// Chooses this worker if one is to be handed over. Returns true if it has waited long enough for
     /// room for its output, and is to leave, or to do what is due before.
     fn is_given_up(&mut self) -> bool {
-        if !self.ready || !self.is_worker() {
+        if !self.ready || self.child.machine().is_none() {
             return false;
         }
         let ChildSlot {
@@ -482,7 +471,7 @@ impl<'a> Session<'a> {
     /// Offers the first task to a second worker if it is late.
     fn poll_late(&mut self, cx: &mut Context<'_>) {
         let shared = &self.slot.shared;
-        let may_be = self.ready && self.is_worker() && self.late.is_none();
+        let may_be = self.ready && self.child.machine().is_some() && self.late.is_none();
         let Some(front) = self.tasks.front().filter(|_| may_be && self.held.is_none()) else {
             return;
         };
@@ -705,18 +694,14 @@ impl<'a> Session<'a> {
             return Ok(false);
         }
         let mut is_backup = false;
-        let has_own =
-            !self.slot.redo.is_empty() || !self.is_worker() && self.slot.shared.has_here();
-        if !has_own && !self.is_at_work() {
-            return Ok(false);
-        }
-        let task = match has_own || self.slot.shared.is_redo_first() {
+        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
+        let task = match has_redo {
             true if !self.tasks.is_empty() => return Ok(false),
-            true if has_own => {
-                let own = self.slot.redo.pop_front();
-                own.or_else(|| self.slot.shared.take_here())
-            }
-            true => self.slot.shared.take_redo(),
+            true => self
+                .slot
+                .redo
+                .pop_front()
+                .or_else(|| self.slot.shared.take_redo()),
             // An idle child is a better place for the next job.
             false if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
             false => self
@@ -725,7 +710,7 @@ impl<'a> Session<'a> {
                 .take(self.tasks.back().map(|task| task.number))
                 .map(|(number, job)| Task::new(number, job))
                 .or_else(|| {
-                    is_backup = self.tasks.is_empty() && self.is_worker();
+                    is_backup = self.tasks.is_empty() && self.child.machine().is_some();
                     is_backup.then(|| self.slot.shared.take_late()).flatten()
                 }),
         };

@@ -44,9 +44,6 @@ pub(super) struct SlotsShared {
     pending: RefCell<BTreeMap<u64, Job>>,
     /// Tasks of workers that were lost, to be done item by item before any later work.
     redo: RefCell<BTreeMap<u64, Task>>,
-    /// Tasks of items that ended workers of other machines alone, for processes of this machine, by
-    /// number.
-    here: RefCell<BTreeMap<u64, Task>>,
     /// Tasks that are late, by number.
     late: RefCell<BTreeMap<u64, LateTask>>,
     /// Times of jobs, each from when it was the first of its child.
@@ -92,7 +89,6 @@ impl SlotsShared {
             plan,
             pending: RefCell::default(),
             redo: RefCell::default(),
-            here: RefCell::default(),
             late: RefCell::default(),
             times: RefCell::default(),
             silence: Cell::new(None),
@@ -136,7 +132,6 @@ impl SlotsShared {
         self.epoch.set(false);
         self.change_pending(BTreeMap::clear);
         self.redo.borrow_mut().clear();
-        self.here.borrow_mut().clear();
         self.late.borrow_mut().clear();
         self.deaths.set(0);
         self.broken.replace(None);
@@ -270,27 +265,6 @@ impl SlotsShared {
             }
         }
         self.wake();
-    }
-
-    /// Hands a task to the next process of this machine, whether workers of other machines are there
-    /// or not.
-    pub(super) fn give_here(&self, task: Task) {
-        if self.why_broken().is_some() {
-            self.fail(task.job);
-        } else if self.is_wanted(task.number) {
-            self.here.borrow_mut().insert(task.number, task);
-            self.wake();
-        }
-    }
-
-    pub(super) fn has_here(&self) -> bool {
-        !self.here.borrow().is_empty()
-    }
-
-    /// Returns the first task for a process of this machine.
-    pub(super) fn take_here(&self) -> Option<Task> {
-        let (_, task) = self.here.borrow_mut().pop_first()?;
-        Some(task)
     }
 
     /// Returns true if anything waits for a child.
@@ -476,9 +450,7 @@ impl SlotsShared {
         let redo = std::mem::take(&mut *self.redo.borrow_mut());
         let late = std::mem::take(&mut *self.late.borrow_mut());
         let late = late.into_values().map(|late| late.task);
-        let here = std::mem::take(&mut *self.here.borrow_mut());
-        let tasks = redo.into_values().chain(here.into_values()).chain(late);
-        let tasks = tasks.map(|task| task.job);
+        let tasks = redo.into_values().chain(late).map(|task| task.job);
         for job in pending.into_values().chain(tasks) {
             self.fail(job);
         }
