@@ -162,6 +162,7 @@ fn every_pipe_keeps_the_contract() {
         );
         checked.check(Shuffle::new(size), numbers());
         checked.check(Shuffle::new(size).within_rank(), numbers());
+        checked.check(SortWindow::new(size, |n: &u64| n % 4), numbers());
         checked.check(Sample::new(size), numbers());
         checked.check(Prefetch::new(size), numbers());
     }
@@ -205,6 +206,10 @@ fn every_pipe_keeps_the_contract() {
     checked.check_join(sorted().left(), (numbers(), vec![1, 3, 6, 9, 4]));
     checked.check_join(Interleave::new(3, 2, 2), inputs());
     checked.check_join(Mix::new([2.0, 1.0, 1.0]), inputs());
+    checked.check_join(
+        MixBySize::new([2.0, 1.0, 1.0], |n: &u64| *n as usize),
+        inputs(),
+    );
     checked.check_join(Mux::new(3), inputs());
     checked.check_join(Zip::new(), (vec![1u8, 2, 3], vec!["a", "b"]));
     checked.check_split(Fork::new(2));

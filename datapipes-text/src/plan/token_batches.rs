@@ -75,8 +75,8 @@ impl TokenStore {
 }
 
 impl TokenBatches {
-    /// Sets the number of batches in a step of all ranks together. Defaults to 64. Of fewer
-    /// documents than that in a window there is a last step with fewer batches.
+    /// Sets the number of batches in a step of all ranks together. Defaults to 64. If a window has
+    /// fewer documents than its last step has batches, the others are empty.
     pub fn step(self, batches: usize) -> Self {
         TokenBatches {
             step: batches,
@@ -158,17 +158,17 @@ impl TokenBatches {
         Ok((batches, 0))
     }
 
-    /// Divides batches of several documents until there is a multiple of the batches of a step.
+    /// Divides the batches of most documents until there is a multiple of the batches of a step.
     fn divide(&self, batches: &mut Vec<Vec<u64>>) {
         let wanted = batches.len().next_multiple_of(self.step);
-        let mut at = 0;
-        while batches.len() < wanted && at < batches.len() {
-            if batches[at].len() > 1 {
-                let middle = batches[at].len() / 2;
-                let half = batches[at].split_off(middle);
-                batches.push(half);
-            }
-            at += 1;
+        while batches.len() < wanted {
+            let most = batches.iter_mut().max_by_key(|batch| batch.len());
+            let half = match most {
+                Some(batch) if batch.len() > 1 => batch.split_off(batch.len() / 2),
+                // Nothing can be divided: batches of nothing.
+                _ => Vec::new(),
+            };
+            batches.push(half);
         }
     }
 
@@ -377,6 +377,22 @@ mod tests {
         }
         let tokens = lengths.iter().sum::<usize>() as f64;
         assert!(padded as f64 / tokens < 1.02 && most as f64 / (padded as f64) < 1.02);
+    }
+
+    #[test]
+    fn steps_are_whole_also_where_documents_are_few() {
+        for (count, step) in [(900, 64), (8, 8), (130, 64), (3, 8), (0, 8)] {
+            let (_dir, store) = store(&vec![27; count]);
+            let planned = store.token_batches(8192).step(step).graph();
+            let batches = planned.collect().unwrap();
+            assert!(
+                batches.len().is_multiple_of(step),
+                "{count}: {}",
+                batches.len()
+            );
+            let read = batches.iter().flat_map(|batch| batch.read().unwrap());
+            assert_eq!(read.count(), count);
+        }
     }
 
     #[test]

@@ -595,7 +595,7 @@ fn rows_of_windows_and_samples_have_the_layout_they_are_told() {
     }
 }
 
-/// Which tokens of the documents in `datatrove-loss.ds` are trained.
+/// Labels of the documents in `datatrove-loss.ds`, of which not all tokens are trained.
 fn labels() -> Vec<Vec<i64>> {
     let label = |(at, &id): (usize, &u32)| if at % 3 == 1 { -100 } else { i64::from(id) };
     let documents = documents().into_iter();

@@ -107,7 +107,8 @@ impl WaitTime {
         } else {
             0
         };
-        Duration::from_nanos(total.wrapping_add(now))
+        // Waits of two readers at once would be negative together.
+        Duration::from_nanos((total.wrapping_add(now) as i64).max(0) as u64)
     }
 }
 

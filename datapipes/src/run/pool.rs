@@ -95,20 +95,11 @@ impl PoolShared {
         self.wake.notify_one();
     }
 
-    /// Rests while enough other threads are active. The first of the resting threads looks now and
-    /// then if those still take jobs; if not, all threads become active for good.
-    fn rest<'a>(
-        &self,
-        place: usize,
-        mut state: MutexGuard<'a, PoolState>,
-    ) -> MutexGuard<'a, PoolState> {
+    /// Rests while enough other threads are active. Each resting thread looks now and then if those
+    /// still take jobs, since any of the others may be in a job; if not, all threads become active
+    /// for good.
+    fn rest<'a>(&self, mut state: MutexGuard<'a, PoolState>) -> MutexGuard<'a, PoolState> {
         let begun = state.begun;
-        if place > state.active {
-            return self
-                .rest
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
         let had_jobs = state.has_jobs();
         let (woken, timeout) = self
             .rest
@@ -128,7 +119,7 @@ impl PoolShared {
         let mut state = self.lock();
         while !state.closed {
             if place >= state.active {
-                state = self.rest(place, state);
+                state = self.rest(state);
                 continue;
             }
             match state.jobs.iter_mut().rev().find_map(VecDeque::pop_front) {
@@ -362,6 +353,32 @@ mod tests {
         // A machine that stops a thread for a quarter of a second makes all of them active.
         if pool.active() == 1 {
             assert!(names.iter().flatten().all(|name| name == "datapipes-cpu-0"));
+        }
+    }
+
+    /// The thread beyond the active ones is in a job when it should rest, so another one has to look.
+    #[test]
+    fn jobs_that_wait_for_each_other_do_not_stand_still_wherever_they_run() {
+        let (_runtime, scope) = scope();
+        let pool = Pool::new(3);
+        pool.start().unwrap();
+        let barrier = Arc::new(std::sync::Barrier::new(3));
+        let (done, ended) = channel();
+        let begins = |begun: std::sync::mpsc::Sender<()>| {
+            let (barrier, done) = (barrier.clone(), done.clone());
+            pool.spawn((0, &scope), async move {
+                begun.send(()).unwrap();
+                barrier.wait();
+                done.send(()).unwrap();
+            })
+        };
+        let (begun, has_begun) = channel();
+        let _first = [begins(begun.clone()), begins(begun.clone())];
+        (0..2).for_each(|_| has_begun.recv().unwrap());
+        pool.set_active(1);
+        let _last = begins(begun);
+        for _ in 0..3 {
+            ended.recv_timeout(Duration::from_secs(20)).unwrap();
         }
     }
 

@@ -163,7 +163,7 @@ fn join<T: Send + 'static>(
             let Some(turn) = turns.next() else { return };
             match inputs[turn].next().await {
                 Some(item) => {
-                    let size = item.as_ref().map_or(0, |item| turns.measure(item));
+                    let size = item.as_ref().map_or(1, |item| turns.measure(item));
                     out.emit(item).await;
                     if let Err(error) = turns.gave(turn, size) {
                         return out.emit(Err(error)).await;
@@ -211,7 +211,7 @@ fn join_cycled<T: Send + 'static>(
                     }
                 };
                 if let Some(item) = item {
-                    let size = item.as_ref().map_or(0, |item| turns.measure(item));
+                    let size = item.as_ref().map_or(1, |item| turns.measure(item));
                     out.emit(item).await;
                     if let Err(error) = turns.gave(turn, size) {
                         return out.emit(Err(error)).await;

@@ -288,7 +288,9 @@ impl<'a> Session<'a> {
         }
         let mut begun = self.ready;
         if let Some(late) = self.late {
-            match self.slot.shared.leave_late(late.first) {
+            let shared = &self.slot.shared;
+            let left = (!late.is_lost).then(|| shared.leave_late(late.first));
+            match left.flatten() {
                 Some(task) => self.tasks.push_front(task),
                 // Another worker has what this one was at.
                 None => begun &= self.slot.plan().hello.overlap > 1,
@@ -454,7 +456,10 @@ impl<'a> Session<'a> {
         else {
             return false;
         };
-        if let Some(task) = self.slot.shared.claim_late(number) {
+        // What was lost is of others, who may be late with it in turn.
+        let shared = &self.slot.shared;
+        let claimed = (!late.is_lost).then(|| shared.claim_late(number));
+        if let Some(task) = claimed.flatten() {
             self.tasks.push_front(task);
             self.late = None;
             return false;
@@ -479,7 +484,9 @@ impl<'a> Session<'a> {
         let has_rest = front.delivered == 0
             || self.slot.plan().arity == Arity::One && front.delivered < front.job.chunk.len;
         let may_be = has_rest && front.alone.is_none() && front.asked.is_none();
-        if !may_be || front.backed_up || shared.workers() < 2 || !shared.is_wanted(front.number) {
+        // Where each worker was slow, longer silences are allowed instead.
+        let may_be = may_be && !front.backed_up && front.slow == 0;
+        if !may_be || shared.workers() < 2 || !shared.is_wanted(front.number) {
             return;
         }
         let Some(deadline) = shared
@@ -873,9 +880,10 @@ impl<'a> Session<'a> {
                     if self.slow_limit().is_none() {
                         return Some(End::Silent(limit));
                     }
-                    let front = self.tasks.front_mut();
-                    if let Some(front) = front.filter(|_| self.late.is_none()) {
-                        front.slow += 1;
+                    match (self.late, self.tasks.front_mut()) {
+                        (Some(late), _) => self.slot.shared.slow_late(late.first),
+                        (None, Some(front)) => front.slow += 1,
+                        (None, None) => {}
                     }
                     return Some(End::Slow(limit));
                 }

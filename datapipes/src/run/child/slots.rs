@@ -365,6 +365,13 @@ impl SlotsShared {
         all.remove(&number).map(|late| late.task)
     }
 
+    /// Counts that a worker which is late with a task has been silent for too long.
+    pub(super) fn slow_late(&self, number: u64) {
+        if let Some(late) = self.late.borrow_mut().get_mut(&number) {
+            late.task.slow += 1;
+        }
+    }
+
     /// Returns true if nobody has answered about a late task.
     pub(super) fn is_late(&self, number: u64) -> bool {
         self.late.borrow().contains_key(&number)

@@ -60,7 +60,7 @@ struct ReaderNeed {
 impl ReaderNeed {
     /// Records that the reader needs so many more.
     fn needs(&mut self, more: usize) {
-        let until = self.took + more;
+        let until = self.took.saturating_add(more);
         if self.took >= self.until {
             // A buffer that fills needs many at first, and one at a time then.
             self.each = if self.until > 0 {
