@@ -8,12 +8,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use datapipes::index::{Indexed, LengthGrouped};
-use datapipes::loader::{Blocking, Builder, Checkpoint, ProcessStats};
+use datapipes::loader::{Builder, Checkpoint, ProcessStats};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Remote, Uneven};
 
 datapipes::before_main!();
@@ -203,7 +202,10 @@ fn row_138_workers_come_and_go_and_are_killed_and_nothing_is_lost_or_twice() {
     let here = loader(graph(None, part));
     let remote = remote();
     let address = remote.address();
-    let there = loader(graph(Some(remote), part));
+    // Few batches are ready, so that the loop, which kills, is not far ahead of the work: three workers
+    // that end at the same item would be the item's fault.
+    let there = builder(graph(Some(remote), part)).prefetch(1).build();
+    let there = there.unwrap();
     let mut rng = datapipes::Rng::from_key([5; 4]);
     let mut machines = vec![Machine::start(address, 1)];
     for epoch in 0..6 {
@@ -300,45 +302,6 @@ fn slow_graph(remote: Remote) -> Graph<Vec<u64>> {
     made.batch(25)
 }
 
-/// The rest of an epoch, if each batch comes in time.
-fn rest_in_time(epoch: Blocking<Vec<u64>>) -> Vec<u64> {
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        for batch in epoch {
-            let _ = send.send(batch.map_err(|error| error.to_string()));
-        }
-    });
-    let mut items = Vec::new();
-    loop {
-        match receive.recv_timeout(PATIENCE) {
-            Ok(batch) => items.extend(batch.unwrap()),
-            Err(RecvTimeoutError::Disconnected) => return items,
-            Err(RecvTimeoutError::Timeout) => panic!("not in time, after {} items", items.len()),
-        }
-    }
-}
-
-/// Begins an epoch with two machines, of which the first then stands still. No time is over that
-/// ends it.
-fn with_one_that_is_late() -> (
-    DataLoader<Vec<u64>>,
-    [Machine; 2],
-    Blocking<Vec<u64>>,
-    Vec<u64>,
-) {
-    let remote = remote().time_limit(Duration::from_secs(3600));
-    let machines = [(); 2].map(|()| Machine::start(remote.address(), 1));
-    let there = loader(slow_graph(remote));
-    let mut epoch = there.epoch(0).blocking();
-    let mut items = epoch.next().unwrap().unwrap();
-    until("both connected", || connected(&there) == 2);
-    items.extend(epoch.by_ref().take(40).flat_map(Result::unwrap));
-    for pid in machines[0].processes() {
-        signal_to(pid, "-STOP");
-    }
-    (there, machines, epoch, items)
-}
-
 #[test]
 fn the_figures_say_how_much_work_waits_and_who_is_slow() {
     let remote = remote();
@@ -372,91 +335,6 @@ fn the_figures_say_how_much_work_waits_and_who_is_slow() {
     let child = &stats.children[0];
     assert_eq!((stats.pending, child.jobs), (0, 0), "{child:?}");
     assert_eq!(child.silence, Duration::ZERO);
-}
-
-#[test]
-fn row_150_the_work_of_a_late_worker_is_done_by_a_second_one_before_its_time_is_over() {
-    let (there, machines, epoch, mut items) = with_one_that_is_late();
-    items.extend(rest_in_time(epoch));
-    assert!(items.into_iter().eq(0..4000));
-    assert_eq!(processes(&there).died, 0);
-    // The late one ends, and nothing waits for it.
-    let [late, _other] = machines;
-    drop(late);
-    let again = rest_in_time(there.epoch(1).blocking());
-    assert!(again.into_iter().eq(0..4000));
-}
-
-/// Each item comes by itself, so the piece that nobody ends was delivered in part.
-#[test]
-fn row_150_a_late_piece_goes_on_where_it_was_when_both_its_workers_end() {
-    let hangs: fn(Graph<u64>) -> Graph<u64> = |numbers| {
-        numbers.map(|n| {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_micros(300) {}
-            while n == 1000 && std::env::var_os(HANGS).is_some() {
-                std::thread::park();
-            }
-            n
-        })
-    };
-    let remote = remote().time_limit(Duration::from_secs(3600));
-    let address = remote.address();
-    let bad = [(); 2].map(|()| {
-        let mut command = Machine::command(address, 1);
-        Machine(command.env(HANGS, "yes").spawn().unwrap())
-    });
-    let there = loader(Graph::range(0..2000).on_workers(remote, hangs).batch(10));
-    let mut epoch = there.epoch(0).blocking();
-    let mut items: Vec<u64> = epoch.by_ref().take(90).flat_map(Result::unwrap).collect();
-    let made = || {
-        processes(&there)
-            .children
-            .iter()
-            .map(|child| child.items)
-            .sum::<u64>()
-    };
-    let mut last = (made(), Instant::now());
-    until("both hang", || {
-        if made() != last.0 {
-            last = (made(), Instant::now());
-        }
-        last.1.elapsed() > Duration::from_secs(1)
-    });
-    drop(bad);
-    let _good = Machine::start(address, 1);
-    items.extend(rest_in_time(epoch));
-    assert!(items.into_iter().eq(0..2000));
-}
-
-#[test]
-fn row_150_what_a_late_worker_answers_afterwards_is_dropped() {
-    let (there, machines, epoch, mut items) = with_one_that_is_late();
-    items.extend(rest_in_time(epoch));
-    for pid in machines[0].processes() {
-        signal_to(pid, "-CONT");
-    }
-    assert!(items.into_iter().eq(0..4000));
-    let made = there.stats().unwrap().nodes[1].items;
-    assert_eq!(made, 4000, "counted once");
-    let before: Vec<u64> = processes(&there)
-        .children
-        .iter()
-        .map(|child| child.items)
-        .collect();
-    let mut epoch = 1;
-    until("both work on", || {
-        let again = rest_in_time(there.epoch(epoch).blocking());
-        assert!(again.into_iter().eq(0..4000));
-        epoch += 1;
-        let children = processes(&there).children;
-        children
-            .iter()
-            .zip(&before)
-            .all(|(child, before)| child.items > *before)
-    });
-    let stats = processes(&there);
-    assert_eq!((stats.started, stats.died), (2, 0));
 }
 
 fn connected<T: Send + 'static>(loader: &DataLoader<T>) -> usize {
@@ -977,7 +855,7 @@ impl Faulty {
 /// There are 20 of them, in some three seconds; 300 take 46 s, and the long form of `DATAPIPES_FAULTS=10000` half
 /// an hour.
 #[test]
-fn rows_137_to_139_and_141_and_150_any_faults_in_any_order_cost_no_sample() {
+fn rows_137_to_139_and_141_any_faults_in_any_order_cost_no_sample() {
     let count = std::env::var(FAULTS).map_or(20, |count| count.parse().expect("a number"));
     let remote = remote();
     let mut faulty = Faulty {

@@ -98,7 +98,7 @@ impl ChildSlot {
         let mut session = Session::new(self, child);
         let end = poll_fn(|cx| session.poll(cx)).await;
         let ready = session.ready;
-        let (mut child, tasks, begun) = session.into_parts();
+        let (mut child, mut tasks) = session.into_parts();
         self.shared.set_idle(self.place, false);
         self.shared.set_working(self.place, false);
         drop(running);
@@ -118,7 +118,7 @@ impl ChildSlot {
             // No item is to blame, and nothing has failed.
             End::HandedOver => {
                 drop(child);
-                return self.sort_out(tasks, begun, None, "").await;
+                return self.sort_out(tasks, ready, None, "").await;
             }
             // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
@@ -139,6 +139,9 @@ impl ChildSlot {
             }),
             End::Slow(limit) => {
                 kind = None;
+                if let Some(front) = tasks.front_mut() {
+                    front.slow += 1;
+                }
                 child
                     .obituary(|_| format!("is silent for {limit:?}, and loses its work to another"))
             }
@@ -153,7 +156,7 @@ impl ChildSlot {
             }
         };
         drop(child);
-        if tasks.iter().any(|task| task.is_guilty(begun)) {
+        if tasks.iter().any(|task| task.is_guilty(ready)) {
             // Knowing the guilty item counts as progress.
             self.shared.progress();
         }
@@ -163,7 +166,7 @@ impl ChildSlot {
         let goes_on = self
             .shared
             .death(place, &how, is_taken || ready && tasks.is_empty());
-        self.sort_out(tasks, begun, kind, &how).await;
+        self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
             return self.give_up();
         }

@@ -120,8 +120,6 @@ pub(super) struct Task {
     pub ends: usize,
     /// Number of workers that were too slow with the task.
     pub slow: u32,
-    /// True if a second worker was given the task, which happens once.
-    pub backed_up: bool,
     /// Number of outputs seen when the task is done item by item; those below `delivered` were
     /// delivered before.
     pub seen: usize,
@@ -142,7 +140,6 @@ impl Task {
             alone: None,
             ends: 0,
             slow: 0,
-            backed_up: false,
             seen: 0,
             before: 0,
             asked: None,

@@ -23,7 +23,7 @@ use crate::batch_buffer::SlabPart;
 use crate::codec::{Parcel, damaged};
 use crate::graph::AnyChunk;
 use crate::queue::{Put, SharedMemory, Weight};
-use crate::{Arity, Error, ErrorKind, Result, Writer};
+use crate::{Error, ErrorKind, Result, Writer};
 
 /// Number of jobs that a child has at once: a current one and the next.
 const AT_ONCE: usize = 2;
@@ -80,25 +80,6 @@ pub(super) enum End {
     HandedOver,
 }
 
-/// Jobs of a worker that a second worker has, too, or that were given to others.
-#[derive(Clone, Copy)]
-struct LateJobs {
-    first: u64,
-    last: u64,
-    /// True once another worker was the first to answer: whatever comes of them is dropped.
-    is_lost: bool,
-}
-
-impl LateJobs {
-    fn of(task: &Task) -> Self {
-        LateJobs {
-            first: task.number,
-            last: task.number,
-            is_lost: false,
-        }
-    }
-}
-
 /// The life of one child.
 pub(super) struct Session<'a> {
     slot: &'a mut ChildSlot,
@@ -107,11 +88,6 @@ pub(super) struct Session<'a> {
     pub ready: bool,
     /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
-    /// Jobs before these that it is late with.
-    late: Option<LateJobs>,
-    /// Time since when the first job is the first.
-    first_since: Instant,
-    late_timer: Pin<Box<Sleep>>,
     /// Output of the first task that waits for room, and what is counted with it.
     held: Option<(AnyChunk, Counted)>,
     exited: bool,
@@ -153,9 +129,6 @@ impl<'a> Session<'a> {
             child,
             ready: false,
             tasks: VecDeque::new(),
-            late: None,
-            first_since: Instant::now(),
-            late_timer: Box::pin(tokio::time::sleep(START)),
             held: None,
             exited: false,
             leaving: false,
@@ -200,12 +173,12 @@ impl<'a> Session<'a> {
             if self.is_given_up() {
                 return Poll::Ready(End::HandedOver);
             }
-            if self.leaving && self.first().is_none() {
+            if self.leaving && self.tasks.is_empty() {
                 return Poll::Ready(End::Dismissed);
             }
             let gave = self.allow(cx).and_then(|()| self.give_work(cx));
-            let has_nothing = self.first().is_none();
-            let idle = self.ready && !self.leaving && self.closed.is_none() && has_nothing;
+            let idle =
+                self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
             self.slot.shared.set_idle(place, idle);
             self.set_working();
             match gave {
@@ -216,7 +189,6 @@ impl<'a> Session<'a> {
                     return Poll::Ready(End::Unsent(error));
                 }
             }
-            self.poll_late(cx);
             if let Some(end) = self.poll_timer(cx) {
                 return Poll::Ready(end);
             }
@@ -230,20 +202,10 @@ impl<'a> Session<'a> {
         let key = (self.child.id(), self.slot.place);
         self.slot.plan().figures.count(key, |alive| {
             alive.items = self.items;
-            alive.jobs = self.jobs();
+            alive.jobs = self.tasks.len();
             alive.bytes = self.bytes;
             alive.heard = self.heard;
         });
-    }
-
-    fn jobs(&self) -> usize {
-        self.tasks.len() + usize::from(self.late.is_some())
-    }
-
-    /// Returns the number of the first job that the child has.
-    fn first(&self) -> Option<u64> {
-        let front = || self.tasks.front().map(|task| task.number);
-        self.late.map(|late| late.first).or_else(front)
     }
 
     fn set_working(&mut self) {
@@ -251,7 +213,7 @@ impl<'a> Session<'a> {
         let waits = self.held.is_some() || front.is_some_and(|task| task.asked.is_some());
         let is_stuck = self.ready && front.is_some() && waits;
         self.stuck = is_stuck.then(|| self.stuck.unwrap_or_else(Instant::now));
-        let working = (front.is_some() || self.late.is_some()) && !waits;
+        let working = front.is_some() && !waits;
         self.slot.shared.set_working(self.slot.place, working);
     }
 
@@ -277,30 +239,19 @@ impl<'a> Session<'a> {
             && (self.leaving || shared.waits_before(front.number))
     }
 
-    /// Returns the child, its tasks in the state in which another child can do them, and if it may
-    /// have begun the first of them.
-    pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>, bool) {
+    /// Returns the child, and its tasks in the state in which another child can do them.
+    pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>) {
         if let (Some((chunk, _)), Some(front)) = (self.held.take(), self.tasks.front_mut()) {
             // It was seen, but is not delivered, and comes again.
             if front.alone.is_some() {
                 front.seen -= chunk.len;
             }
         }
-        let mut begun = self.ready;
-        if let Some(late) = self.late {
-            let shared = &self.slot.shared;
-            let left = (!late.is_lost).then(|| shared.leave_late(late.first));
-            match left.flatten() {
-                Some(task) => self.tasks.push_front(task),
-                // Another worker has what this one was at.
-                None => begun &= self.slot.plan().hello.overlap > 1,
-            }
-        }
         for task in &mut self.tasks {
             task.asked = None;
             task.job.credit.stop_waiting();
         }
-        (self.child, self.tasks, begun)
+        (self.child, self.tasks)
     }
 
     fn garbage(&mut self, error: Error) -> Poll<End> {
@@ -369,13 +320,10 @@ impl<'a> Session<'a> {
         }
         if !matches!(report, Report::Log(_)) {
             let now = Instant::now();
-            if self.ready && self.first().is_some() {
+            if self.ready && !self.tasks.is_empty() {
                 self.slot.shared.heard_after(now - self.heard);
             }
             (self.heard, self.warned) = (now, false);
-        }
-        if self.is_about_lost(&report) {
-            return Ok(None);
         }
         match report {
             Report::Ready if !self.ready => self.ready = true,
@@ -442,87 +390,6 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// Claims a late job if the report is the first that comes of it. Returns true if another worker
-    /// was faster, and the report is to be dropped.
-    fn is_about_lost(&mut self, report: &Report) -> bool {
-        let number = match report {
-            Report::Output(number, _) | Report::Ask { number, .. } => *number,
-            Report::Done(done) => done.number,
-            _ => return false,
-        };
-        let Some(late) = self
-            .late
-            .filter(|late| (late.first..=late.last).contains(&number))
-        else {
-            return false;
-        };
-        // What was lost is of others, who may be late with it in turn.
-        let shared = &self.slot.shared;
-        let claimed = (!late.is_lost).then(|| shared.claim_late(number));
-        if let Some(task) = claimed.flatten() {
-            self.tasks.push_front(task);
-            self.late = None;
-            return false;
-        }
-        if matches!(report, Report::Done(_)) {
-            self.first_since = Instant::now();
-            if number == late.last {
-                self.late = None;
-            }
-        }
-        true
-    }
-
-    /// Offers the first task to a second worker if it is late.
-    fn poll_late(&mut self, cx: &mut Context<'_>) {
-        let shared = &self.slot.shared;
-        let may_be = self.ready && self.child.machine().is_some() && self.late.is_none();
-        let Some(front) = self.tasks.front().filter(|_| may_be && self.held.is_none()) else {
-            return;
-        };
-        // The second worker does the rest, if it is known where that begins.
-        let has_rest = front.delivered == 0
-            || self.slot.plan().arity == Arity::One && front.delivered < front.job.chunk.len;
-        let may_be = has_rest && front.alone.is_none() && front.asked.is_none();
-        // Where each worker was slow, longer silences are allowed instead.
-        let may_be = may_be && !front.backed_up && front.slow == 0;
-        if !may_be || shared.workers() < 2 || !shared.is_wanted(front.number) {
-            return;
-        }
-        let Some(deadline) = shared
-            .late_after()
-            .and_then(|after| self.first_since.checked_add(after))
-        else {
-            return;
-        };
-        if self.late_timer.deadline() != deadline.into() {
-            self.late_timer.as_mut().reset(deadline.into());
-        }
-        if self.late_timer.as_mut().poll(cx).is_ready()
-            && let Some(task) = self.tasks.pop_front()
-        {
-            self.late = Some(LateJobs::of(&task));
-            shared.offer(task);
-        }
-    }
-
-    /// Gives up a late job that another worker was the first to answer, and all after it, since this
-    /// worker is slow. Returns the last of them, of which the worker is to be told.
-    fn give_up_late(&mut self) -> Option<u64> {
-        let late = self.late.as_mut().filter(|late| !late.is_lost)?;
-        if self.slot.shared.is_late(late.first) {
-            return None;
-        }
-        late.is_lost = true;
-        late.last = self.tasks.back().map_or(late.last, |task| task.number);
-        let last = late.last;
-        for task in self.tasks.drain(..) {
-            task.job.credit.stop_waiting();
-            self.slot.shared.give_back(task.number, task.job);
-        }
-        Some(last)
-    }
-
     /// Allows the jobs that have asked to make an item to do so, as far as there is room.
     fn allow(&mut self, cx: &mut Context<'_>) -> Result<()> {
         for at in 0..self.tasks.len() {
@@ -560,11 +427,6 @@ impl<'a> Session<'a> {
         self.slot.shared.progress();
         self.publish();
         self.learn(Duration::from_nanos(done.spent));
-        let now = Instant::now();
-        if task.alone.is_none() {
-            self.slot.shared.took(now - self.first_since);
-        }
-        self.first_since = now;
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
@@ -613,7 +475,7 @@ impl<'a> Session<'a> {
             machine: self.child.machine().map(str::to_owned),
             resident: vitals.map_or(0, |vitals| vitals.resident),
             items: self.items,
-            jobs: self.jobs(),
+            jobs: self.tasks.len(),
             bytes: self.bytes,
             heard: self.heard,
         };
@@ -678,14 +540,15 @@ impl<'a> Session<'a> {
         if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
             return self.unreachable(error);
         }
-        if let Some(last) = self.give_up_late() {
-            return self.send(cx, &Order::Cancel(last), None);
-        }
         let released = self.slot.shared.released();
         if self.cancelled < released {
             self.cancelled = released;
             self.slot.redo.retain(|task| task.number >= released);
-            if self.first().is_some_and(|first| first < released) {
+            if self
+                .tasks
+                .front()
+                .is_some_and(|task| task.number < released)
+            {
                 self.heard = Instant::now();
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
@@ -695,12 +558,9 @@ impl<'a> Session<'a> {
             .tasks
             .front()
             .is_some_and(|task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number));
-        // Nor with what it is late with.
-        let alone = alone || self.late.is_some();
         if !self.ready || self.leaving || alone || self.tasks.len() >= self.most_jobs() {
             return Ok(false);
         }
-        let mut is_backup = false;
         let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
         let task = match has_redo {
             true if !self.tasks.is_empty() => return Ok(false),
@@ -715,11 +575,7 @@ impl<'a> Session<'a> {
                 .slot
                 .shared
                 .take(self.tasks.back().map(|task| task.number))
-                .map(|(number, job)| Task::new(number, job))
-                .or_else(|| {
-                    is_backup = self.tasks.is_empty() && self.child.machine().is_some();
-                    is_backup.then(|| self.slot.shared.take_late()).flatten()
-                }),
+                .map(|(number, job)| Task::new(number, job)),
         };
         let Some(mut task) = task else {
             return Ok(false);
@@ -734,12 +590,11 @@ impl<'a> Session<'a> {
         }
         if self.tasks.is_empty() {
             self.heard = Instant::now();
-            self.first_since = self.heard;
             self.alone_since = Some(self.heard);
         }
         let places = task
             .alone
-            .map_or(task.delivered..task.job.chunk.len, |item| item..item + 1);
+            .map_or(0..task.job.chunk.len, |item| item..item + 1);
         if self.lent.len() >= LENT {
             let parts = self
                 .tasks
@@ -759,15 +614,7 @@ impl<'a> Session<'a> {
         };
         task.asked = None;
         self.tasks.push_back(task);
-        let sent = self.send(cx, &Order::Job(facts, grants), Some(places))?;
-        if is_backup
-            && sent
-            && let Some(task) = self.tasks.pop_back()
-        {
-            self.late = Some(LateJobs::of(&task));
-            self.slot.shared.share_late(task);
-        }
-        Ok(sent)
+        self.send(cx, &Order::Job(facts, grants), Some(places))
     }
 
     /// Takes back the memory that is not kept: what is gone here, or has no granted rows. If the
@@ -872,26 +719,21 @@ impl<'a> Session<'a> {
                         return Some(End::Closed);
                     }
                     let unwanted = self
-                        .first()
-                        .is_some_and(|first| !self.slot.shared.is_wanted(first));
+                        .tasks
+                        .front()
+                        .is_some_and(|task| !self.slot.shared.is_wanted(task.number));
                     if self.ready && unwanted {
                         return Some(End::Dismissed);
                     }
-                    if self.slow_limit().is_none() {
-                        return Some(End::Silent(limit));
-                    }
-                    match (self.late, self.tasks.front_mut()) {
-                        (Some(late), _) => self.slot.shared.slow_late(late.first),
-                        (None, Some(front)) => front.slow += 1,
-                        (None, None) => {}
-                    }
-                    return Some(End::Slow(limit));
+                    return Some(match self.slow_limit() {
+                        Some(_) => End::Slow(limit),
+                        None => End::Silent(limit),
+                    });
                 }
                 None => {
-                    if self.first().is_some() && !std::mem::replace(&mut self.warned, true) {
+                    if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
                         let (node, child) = (&*self.slot.plan().node, self.slot.place);
-                        let front = self.tasks.front().filter(|_| self.late.is_none());
-                        let first = front.and_then(|task| {
+                        let first = self.tasks.front().and_then(|task| {
                             self.slot
                                 .plan()
                                 .input
@@ -918,7 +760,8 @@ impl<'a> Session<'a> {
         if !self.ready {
             return Some(START);
         }
-        if !self.slot.shared.is_wanted(self.first()?) {
+        let front = self.tasks.front()?;
+        if !self.slot.shared.is_wanted(front.number) {
             return Some(GRACE);
         }
         self.slot.plan().processes.time_limit.or(self.slow_limit())
@@ -928,8 +771,7 @@ impl<'a> Session<'a> {
     /// user gave a limit.
     fn slow_limit(&self) -> Option<Duration> {
         let processes = &self.slot.plan().processes;
-        let front = self.tasks.front().filter(|_| self.late.is_none());
-        let slow = front.map_or(0, |front| front.slow);
+        let front = self.tasks.front()?;
         // Without another worker there is nobody to take the work.
         let has_others = self.slot.shared.workers() > 1;
         if !self.ready || !has_others || processes.time_limit.is_some() {
@@ -937,7 +779,11 @@ impl<'a> Session<'a> {
         }
         let silence = self.slot.shared.longest_silence().unwrap_or(FIRST_SILENCE);
         let silence = silence.saturating_mul(SLOW);
-        Some(silence.max(SLOW_AT_LEAST).saturating_mul(1 << slow.min(16)))
+        Some(
+            silence
+                .max(SLOW_AT_LEAST)
+                .saturating_mul(1 << front.slow.min(16)),
+        )
     }
 }
 

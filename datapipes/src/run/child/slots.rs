@@ -10,15 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, Task};
 use super::plan::ChildrenPlan;
-use crate::{Error, ErrorKind, Histogram};
-
-/// A task that nothing came of for so many times as long as nearly all jobs take, and at least this
-/// time, may be done by a second worker.
-const LATE: u32 = 4;
-const LATE_AT_LEAST: Duration = Duration::from_millis(100);
-/// Share of the jobs whose times count, and the least number of them.
-const NEARLY_ALL: f64 = 0.95;
-const LEAST_JOBS: u64 = 16;
+use crate::{Error, ErrorKind};
 
 /// A place of a supervisor for one child, as sessions see it; `child_slot.rs` runs it.
 pub(super) struct ChildSlot {
@@ -44,10 +36,6 @@ pub(super) struct SlotsShared {
     pending: RefCell<BTreeMap<u64, Job>>,
     /// Tasks of workers that were lost, to be done item by item before any later work.
     redo: RefCell<BTreeMap<u64, Task>>,
-    /// Tasks that are late, by number.
-    late: RefCell<BTreeMap<u64, LateTask>>,
-    /// Times of jobs, each from when it was the first of its child.
-    times: RefCell<Histogram>,
     /// Longest recent time between two answers of a child with work.
     silence: Cell<Option<Duration>>,
     /// Number of workers of other machines.
@@ -72,14 +60,6 @@ pub(super) struct SlotsShared {
     working: RefCell<Vec<bool>>,
 }
 
-/// A task that one worker is late with, and a second one may have, too. Whoever answers first gets
-/// it.
-struct LateTask {
-    task: Task,
-    /// Number of workers that have it.
-    workers: usize,
-}
-
 impl SlotsShared {
     pub(super) fn new(plan: Arc<ChildrenPlan>) -> Self {
         let wakers = RefCell::new(vec![None; plan.processes.count]);
@@ -89,8 +69,6 @@ impl SlotsShared {
             plan,
             pending: RefCell::default(),
             redo: RefCell::default(),
-            late: RefCell::default(),
-            times: RefCell::default(),
             silence: Cell::new(None),
             workers: Cell::new(0),
             surplus: Cell::new(0),
@@ -132,7 +110,6 @@ impl SlotsShared {
         self.epoch.set(false);
         self.change_pending(BTreeMap::clear);
         self.redo.borrow_mut().clear();
-        self.late.borrow_mut().clear();
         self.deaths.set(0);
         self.broken.replace(None);
         self.wake();
@@ -309,74 +286,6 @@ impl SlotsShared {
         })
     }
 
-    /// Learns the time of a job.
-    pub(super) fn took(&self, time: Duration) {
-        self.times.borrow_mut().add(time);
-    }
-
-    /// Returns the time after which a task is late; `None` before it is known.
-    pub(super) fn late_after(&self) -> Option<Duration> {
-        let times = self.times.borrow();
-        let nearly_all = (times.count() >= LEAST_JOBS).then(|| times.quantile(NEARLY_ALL))?;
-        Some(nearly_all.saturating_mul(LATE).max(LATE_AT_LEAST))
-    }
-
-    /// Offers a late task, which its worker goes on with, to a second worker.
-    pub(super) fn offer(&self, task: Task) {
-        let late = LateTask { task, workers: 1 };
-        self.late.borrow_mut().insert(late.task.number, late);
-        self.wake();
-    }
-
-    /// Returns the first late task that was not given to a second worker yet. It is to be
-    /// [shared](SlotsShared::share_late) once it was sent to that worker.
-    pub(super) fn take_late(&self) -> Option<Task> {
-        let mut all = self.late.borrow_mut();
-        let (&number, _) = all.iter().find(|(_, late)| !late.task.backed_up)?;
-        let mut task = all.remove(&number)?.task;
-        task.backed_up = true;
-        Some(task)
-    }
-
-    /// Keeps a late task that two workers have.
-    pub(super) fn share_late(&self, task: Task) {
-        let late = LateTask { task, workers: 2 };
-        self.late.borrow_mut().insert(late.task.number, late);
-    }
-
-    /// Returns a late task to the worker that was the first to answer, if it still is to be done.
-    pub(super) fn claim_late(&self, number: u64) -> Option<Task> {
-        let late = self.late.borrow_mut().remove(&number)?;
-        if late.workers > 1 {
-            // The other one is to give it up.
-            self.wake();
-        }
-        Some(late.task)
-    }
-
-    /// Returns a late task to a worker that ends, if no other has it.
-    pub(super) fn leave_late(&self, number: u64) -> Option<Task> {
-        let mut all = self.late.borrow_mut();
-        let late = all.get_mut(&number)?;
-        late.workers -= 1;
-        if late.workers > 0 {
-            return None;
-        }
-        all.remove(&number).map(|late| late.task)
-    }
-
-    /// Counts that a worker which is late with a task has been silent for too long.
-    pub(super) fn slow_late(&self, number: u64) {
-        if let Some(late) = self.late.borrow_mut().get_mut(&number) {
-            late.task.slow += 1;
-        }
-    }
-
-    /// Returns true if nobody has answered about a late task.
-    pub(super) fn is_late(&self, number: u64) -> bool {
-        self.late.borrow().contains_key(&number)
-    }
-
     /// Returns true if something waits for a child that is asked for before the job with a number.
     pub(super) fn waits_before(&self, number: u64) -> bool {
         let first = |first: Option<&u64>| first.is_some_and(|first| *first < number);
@@ -455,10 +364,8 @@ impl SlotsShared {
         self.broken.borrow_mut().get_or_insert((kind, said));
         let pending = self.change_pending(std::mem::take);
         let redo = std::mem::take(&mut *self.redo.borrow_mut());
-        let late = std::mem::take(&mut *self.late.borrow_mut());
-        let late = late.into_values().map(|late| late.task);
-        let tasks = redo.into_values().chain(late).map(|task| task.job);
-        for job in pending.into_values().chain(tasks) {
+        let redo = redo.into_values().map(|task| task.job);
+        for job in pending.into_values().chain(redo) {
             self.fail(job);
         }
         self.wake();
