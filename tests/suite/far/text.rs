@@ -76,8 +76,11 @@ fn loader(hub: &FakeHub, pack: Pack, rank: usize, world: usize) -> DataLoader<Pa
         .unwrap()
 }
 
+/// A row: ids, labels, positions and the numbers of documents.
+type Row = (Vec<u32>, Vec<i64>, Vec<u32>, Vec<u32>);
+
 /// Rows of a batch: ids, labels, positions, documents.
-fn rows(batch: &PackedBatch) -> Vec<(Vec<u32>, Vec<i64>, Vec<u32>, Vec<u32>)> {
+fn rows(batch: &PackedBatch) -> Vec<Row> {
     let numbers = |field: &datapipes::Tensor| field.as_slice::<u32>().unwrap().to_vec();
     let labels = batch.labels.as_slice::<i64>().unwrap();
     let (ids, positions) = (numbers(&batch.ids), numbers(&batch.positions));
