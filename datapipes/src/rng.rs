@@ -31,43 +31,16 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
 /// [`Context::rng`](crate::Context::rng) makes a stream for an item, so that the item gets the same
 /// random numbers with one worker or 64. The draws are this library's own code with pinned results.
 #[derive(Debug)]
-pub struct Rng {
-    key: [u64; 4],
-    /// The first block of the stream, once a word of it was drawn.
-    first: [u32; BLOCK],
-    /// Number of the next word in the first block; [`BLOCK`] after it, [`UNMADE`] before it is made.
-    next: usize,
-    /// The stream after the first block, once a word of it was drawn.
-    rest: Option<ChaCha8Rng>,
-}
-
-/// Number of words in a block of the cipher.
-const BLOCK: usize = 16;
-/// Position of the next word while the first block is not made.
-const UNMADE: usize = BLOCK + 1;
+pub struct Rng(ChaCha8Rng);
 
 impl Rng {
     /// Creates the stream of a key.
-    #[inline]
     pub fn from_key(key: [u64; 4]) -> Self {
-        // Most items draw a few numbers or none, and a `ChaCha8Rng` makes four blocks at once.
-        Rng {
-            key,
-            first: [0; BLOCK],
-            next: UNMADE,
-            rest: None,
+        let mut seed = [0; 32];
+        for (bytes, word) in seed.chunks_exact_mut(8).zip(key) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
-    }
-
-    /// Draws the first word of the stream, or the first after its first block.
-    #[cold]
-    #[inline(never)]
-    fn begin(&mut self) -> u32 {
-        if self.next == UNMADE {
-            (self.first, self.next) = (first_block(self.key), 1);
-            return self.first[0];
-        }
-        self.rest.insert(cipher(self.key, BLOCK as u64)).next_u32()
+        Rng(ChaCha8Rng::from_seed(seed))
     }
 
     /// Returns the position in the stream, in 32-bit words from its beginning; rejected words
@@ -81,43 +54,24 @@ impl Rng {
     /// assert_eq!([rng.f64(), rng.f64()], draws);
     /// ```
     pub fn position(&self) -> u64 {
-        match (&self.rest, self.next) {
-            (Some(rest), BLOCK) => rest.get_word_pos() as u64,
-            (_, UNMADE) => 0,
-            (_, next) => next as u64,
-        }
+        self.0.get_word_pos() as u64
     }
 
     /// Moves to a [position](Rng::position), forward or back, in constant time.
     pub fn seek(&mut self, position: u64) {
-        self.rest = None;
-        if position < BLOCK as u64 {
-            (self.first, self.next) = (first_block(self.key), position as usize);
-        } else {
-            (self.rest, self.next) = (Some(cipher(self.key, position)), BLOCK);
-        }
+        self.0.set_word_pos(position.into());
     }
 
     /// Draws uniformly from all 32-bit values.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
-        if let Some(&word) = self.first.get(self.next) {
-            self.next += 1;
-            return word;
-        }
-        match &mut self.rest {
-            Some(rest) => rest.next_u32(),
-            None => self.begin(),
-        }
+        self.0.next_u32()
     }
 
     /// Draws uniformly from all 64-bit values.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
-        match &mut self.rest {
-            Some(rest) if self.next == BLOCK => rest.next_u64(),
-            _ => u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32,
-        }
+        self.0.next_u64()
     }
 
     /// Draws uniformly from `0..n`, without bias (Lemire 2019, with rejection). Draws 32 bits if
@@ -198,125 +152,9 @@ impl Rng {
     }
 }
 
-/// Returns the cipher at a position of the stream of a key.
-fn cipher(key: [u64; 4], position: u64) -> ChaCha8Rng {
-    let mut seed = [0; 32];
-    for (bytes, word) in seed.chunks_exact_mut(8).zip(key) {
-        bytes.copy_from_slice(&word.to_le_bytes());
-    }
-    let mut cipher = ChaCha8Rng::from_seed(seed);
-    cipher.set_word_pos(position.into());
-    cipher
-}
-
-/// A row of the cipher's state.
-type Row = [u32; 4];
-
-/// Returns the first block of the stream of a key.
-fn first_block(key: [u64; 4]) -> [u32; BLOCK] {
-    let halves = |low: u64, high: u64| {
-        [
-            low as u32,
-            (low >> 32) as u32,
-            high as u32,
-            (high >> 32) as u32,
-        ]
-    };
-    let begin = [
-        [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574],
-        halves(key[0], key[1]),
-        halves(key[2], key[3]),
-        // The number of the block, and the nonce.
-        [0; 4],
-    ];
-    let mut rows = begin;
-    for _ in 0..4 {
-        rows = quarter_rounds(rows);
-        let [a, b, c, d] = rows;
-        // Diagonals become columns, and columns again after the round.
-        let [a, b, c, d] = quarter_rounds([a, turned::<1>(b), turned::<2>(c), turned::<3>(d)]);
-        rows = [a, turned::<3>(b), turned::<2>(c), turned::<1>(d)];
-    }
-    let mut block = [0; BLOCK];
-    for (words, (row, begin)) in block.chunks_exact_mut(4).zip(rows.into_iter().zip(begin)) {
-        words.copy_from_slice(&added(row, begin));
-    }
-    block
-}
-
-/// Applies the quarter round to all four columns.
-#[inline(always)]
-fn quarter_rounds([mut a, mut b, mut c, mut d]: [Row; 4]) -> [Row; 4] {
-    a = added(a, b);
-    d = mixed::<16>(d, a);
-    c = added(c, d);
-    b = mixed::<12>(b, c);
-    a = added(a, b);
-    d = mixed::<8>(d, a);
-    c = added(c, d);
-    b = mixed::<7>(b, c);
-    [a, b, c, d]
-}
-
-#[inline(always)]
-fn added(a: Row, b: Row) -> Row {
-    [0, 1, 2, 3].map(|i| a[i].wrapping_add(b[i]))
-}
-
-#[inline(always)]
-fn mixed<const BITS: u32>(a: Row, b: Row) -> Row {
-    [0, 1, 2, 3].map(|i| (a[i] ^ b[i]).rotate_left(BITS))
-}
-
-/// Returns the row, begun at another place.
-#[inline(always)]
-fn turned<const PLACES: usize>(row: Row) -> Row {
-    [0, 1, 2, 3].map(|i| row[(i + PLACES) % 4])
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{Just, Strategy};
-    use proptest::{collection, prop_assert_eq, prop_oneof, proptest};
-
     use super::*;
-
-    #[derive(Clone, Copy, Debug)]
-    enum Draw {
-        U32,
-        U64,
-        Seek(u64),
-    }
-
-    fn draw() -> impl Strategy<Value = Draw> {
-        prop_oneof![
-            4 => Just(Draw::U32),
-            4 => Just(Draw::U64),
-            1 => (0..40u64).prop_map(Draw::Seek),
-            1 => (0..1u64 << 40).prop_map(Draw::Seek),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn draws_are_those_of_the_cipher(
-            key: [u64; 4],
-            draws in collection::vec(draw(), 0..60),
-        ) {
-            let (mut rng, mut cipher) = (Rng::from_key(key), cipher(key, 0));
-            for draw in draws {
-                match draw {
-                    Draw::U32 => prop_assert_eq!(rng.next_u32(), cipher.next_u32()),
-                    Draw::U64 => prop_assert_eq!(rng.next_u64(), cipher.next_u64()),
-                    Draw::Seek(position) => {
-                        rng.seek(position);
-                        cipher.set_word_pos(position.into());
-                    }
-                }
-                prop_assert_eq!(u128::from(rng.position()), cipher.get_word_pos());
-            }
-        }
-    }
 
     #[test]
     fn golden_vectors() {
