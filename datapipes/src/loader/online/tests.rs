@@ -14,7 +14,7 @@ fn loader() -> DataLoader<Vec<u64>> {
         })
         .batch(8);
     let builder = DataLoader::builder(graph).seed(3).workers(4).resumable();
-    builder.tune(false).build().unwrap()
+    builder.build().unwrap()
 }
 
 /// Changes the settings after batch `n`, always to others.
@@ -92,7 +92,10 @@ fn windows_of_an_epoch_that_is_alone_change_its_settings() {
 
 #[test]
 fn what_was_set_is_not_tuned() {
-    let builder = || DataLoader::builder(Graph::range(0..10).batch(2)).cpu_share(1.0);
+    let builder = || {
+        let builder = DataLoader::builder(Graph::range(0..10).batch(2));
+        builder.cpu_share(1.0).tune(true)
+    };
     assert!(builder().build().unwrap().tuner.is_some());
     assert!(builder().tune(false).build().unwrap().tuner.is_none());
     assert!(builder().workers(0).build().unwrap().tuner.is_none());
