@@ -823,7 +823,7 @@ impl Faulty {
                 let place = self.below(self.machines.len());
                 let machine = self.machines.swap_remove(place);
                 machine.signal("-TERM");
-                // What it has not ended soon, others do.
+                // Other machines do the work that it does not end in time.
                 self.mend();
                 drop(machine);
                 "a machine is told to end"

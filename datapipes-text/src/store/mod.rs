@@ -795,7 +795,7 @@ fn datatrove_metadata(text: &str) -> Option<(Option<String>, TokenWidth, Option<
         Some(count) => Some(count.trim().parse().ok()?),
         None => None,
     };
-    // What datatrove writes without a name.
+    // Without a tokenizer's name datatrove writes this placeholder.
     let is_name = !name.is_empty() && name != "Unknown Tokenizer";
     Some((is_name.then(|| name.to_owned()), width, count))
 }

@@ -231,9 +231,9 @@ impl<T: Send + 'static> Builder<T> {
     /// on, also where several workers make large items at the same moment: no step begins an item
     /// without that many bytes. By default the weight of an item is learned from those before.
     ///
-    /// So many items are in flight as largest items fit, also where most items are smaller: state it
-    /// where sizes differ little, or where memory is more important than speed. An item that is
-    /// larger all the same counts as without this. Parts in [processes](Graph::in_processes) learn
+    /// The number of items in flight is that of the largest items that fit, also where most items are
+    /// smaller. State it where sizes differ little, or where memory matters more than speed. An item
+    /// that is larger than stated counts as it does without this setting. Parts in [processes](Graph::in_processes) learn
     /// the weight in any case.
     ///
     /// # Errors
