@@ -24,6 +24,8 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let text = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data);
     let texts = text.split(|&byte| byte == b'\n');
     let texts = texts.filter(|text| !text.iter().all(|byte| b" \t\r".contains(byte)));
-    let parsed: Vec<_> = texts.map(|text| serde_json::from_slice(text).ok()).collect();
+    let parsed: Vec<_> = texts
+        .map(|text| serde_json::from_slice(text).ok())
+        .collect();
     assert_eq!(read, parsed);
 });

@@ -12,7 +12,10 @@ use datapipes_io::formats::ParquetFile;
 use datapipes_io::stores::Memory;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    for filter in [None, Some("index > 200 and word != 'word 1' or word is null")] {
+    for filter in [
+        None,
+        Some("index > 200 and word != 'word 1' or word is null"),
+    ] {
         let errors = Graph::from_vec(vec![data.to_vec()])
             .map_async(move |data| async move { datapipes::Ok(read(data, filter).await) })
             .collect()
@@ -30,7 +33,9 @@ async fn read(data: Vec<u8>, filter: Option<&str>) -> Vec<Error> {
     let rows = async {
         let store = Arc::new(Memory::from_iter([("file", data)]));
         // Values that many rows refer to stay small if there are few rows.
-        let mut file = ParquetFile::open(store, "file").await?.max_expansion(64 << 20, 1100);
+        let mut file = ParquetFile::open(store, "file")
+            .await?
+            .max_expansion(64 << 20, 1100);
         if let Some(filter) = filter {
             file = file.filter(filter.parse()?)?;
         }
