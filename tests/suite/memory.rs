@@ -678,20 +678,20 @@ impl Case {
     }
 
     /// Prints the figures of this graph. Then prints the largest figures so far of its kind: of
-    /// graphs with up to 3 or with 16 workers, with or without processes, and with a promise of few
-    /// items or of many.
+    /// graphs with up to 3 or with 16 workers, with or without processes, with or without a largest
+    /// item that is known, and with a promise of few items or of many.
     fn print(&self, percent: usize, above: usize) {
-        static MOST: Mutex<BTreeMap<(bool, usize, usize), [usize; 3]>> =
+        static MOST: Mutex<BTreeMap<(bool, bool, usize, usize), [usize; 3]>> =
             Mutex::new(BTreeMap::new());
         let least = [12, 3, 1].into_iter().find(|&least| self.promise >= least);
         let apart = self.processes() > 0;
         let mut all = MOST.lock().unwrap();
         let most = all
-            .entry((apart, self.workers.max(3), least.unwrap_or(0)))
+            .entry((self.told, apart, self.workers.max(3), least.unwrap_or(0)))
             .or_default();
         *most = [most[0].max(percent), most[1].max(above), most[2] + 1];
         println!(
-            "alive {percent} % of a promise of {} items, {}.{:02} items above, {} allowed; {} graphs with {} workers{}, \
+            "alive {percent} % of a promise of {} items, {}.{:02} items above, {} allowed; {} graphs with {} workers{}{}, \
              promises of {} items and more: {} %, {}.{:02} items",
             self.promise,
             above / 100,
@@ -700,6 +700,11 @@ impl Case {
             most[2],
             if self.workers > 3 { "16" } else { "up to 3" },
             if apart { ", and processes" } else { "" },
+            if self.told {
+                ", the largest item known"
+            } else {
+                ""
+            },
             least.unwrap_or(0),
             most[0],
             most[1] / 100,
@@ -828,6 +833,12 @@ proptest! {
     #[test]
     fn law_5_with_processes(case in case(steps_apart(), prop_oneof![2 => 1usize..60, 1 => 1usize..400])) {
         case.check_bound()?;
+    }
+
+    /// As above, also for the first items of many processes.
+    #[test]
+    fn law_5_with_processes_the_largest_item_is_known_before(case in case(steps_apart(), 1usize..60)) {
+        Case { told: true, ..case }.check_bound()?;
     }
 }
 

@@ -233,8 +233,7 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// The number of items in flight is that of the largest items that fit, also where most items are
     /// smaller. State it where sizes differ little, or where memory matters more than speed. An item
-    /// that is larger than stated counts as it does without this setting. Parts in [processes](Graph::in_processes) learn
-    /// the weight in any case.
+    /// that is larger than stated counts as it does without this setting.
     ///
     /// # Errors
     /// [`build`](Builder::build) refuses a largest item of more than the limit of bytes.

@@ -240,6 +240,7 @@ impl LoadedPart {
         chunk: Box<dyn std::any::Any + Send>,
     ) -> RunningJob {
         let cancelled = Arc::new(AtomicBool::new(false));
+        let largest = facts.run.largest_item.map(|bytes| bytes as usize);
         let run = RunInfo {
             seed: facts.run.seed,
             epoch: facts.run.epoch,
@@ -255,7 +256,7 @@ impl LoadedPart {
             poll_log: None,
             shared: self.shared(facts.run.epoch),
             stake: Some(self.room),
-            largest_item: None,
+            largest_item: largest,
             partial: false,
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
@@ -319,6 +320,7 @@ impl LoadedPart {
             begun: Instant::now(),
             busy: 0,
             each: 0,
+            largest: largest.unwrap_or(0),
             leave: Leave::None,
         }
     }
@@ -348,6 +350,8 @@ struct RunningJob {
     busy: u64,
     /// Bytes of an output item; 0 before the first one.
     each: usize,
+    /// Bytes of the largest item of any step, if the parent was told; otherwise 0.
+    largest: usize,
     leave: Leave,
 }
 
@@ -371,13 +375,13 @@ impl RunningJob {
         }
     }
 
-    /// Returns the bytes of the heaviest recent item of any of its steps.
+    /// Returns the bytes of the heaviest item of any of its steps: recent, or known before.
     fn heaviest(&self) -> usize {
         let weights = self
             .counters
             .iter()
             .map(|counters| counters.weight.load(Ordering::Relaxed));
-        weights.max().unwrap_or(0)
+        weights.fold(self.largest, usize::max)
     }
 
     /// Returns true if a poll would make an item.
@@ -425,9 +429,10 @@ impl RunningJob {
             // An item that never completes holds up those that are made together with it.
             let cost = self.busy as f64 / self.made.max(1) as f64;
             let together = items::at_once(cost / TOGETHER, self.taken + self.made);
-            let small = (message / self.each).min(ITEMS).min(together);
+            let each = self.each.max(self.largest);
+            let small = (message / each).min(ITEMS).min(together);
             small
-                .max((room / self.each).min(self.needed.after(self.made)))
+                .max((room / each).min(self.needed.after(self.made)))
                 .max(1)
         };
         let (begun, demand) = (
@@ -549,7 +554,7 @@ impl Server {
         at: usize,
         message: usize,
     ) -> Result<Poll<Option<AnyChunk>>> {
-        let heaviest = self.heaviest.load(Ordering::Relaxed);
+        let heaviest = self.heaviest(at);
         let (job, fits) = (&mut self.jobs[at], heaviest <= self.part.room);
         match job.leave {
             Leave::Asked(_) if job.makes_items() => return Ok(Poll::Pending),
@@ -573,6 +578,13 @@ impl Server {
         Ok(polled)
     }
 
+    /// Returns the bytes that a poll of a job may add: those of the heaviest item so far, or of the
+    /// largest, if the parent was told.
+    fn heaviest(&self, at: usize) -> usize {
+        let heaviest = self.heaviest.load(Ordering::Relaxed);
+        heaviest.max(self.jobs[at].largest)
+    }
+
     /// Polls the jobs after the first for one item each, while there is room for their output, so
     /// that they start to wait for what they need.
     fn poll_later(&mut self, cx: &mut task::Context<'_>) -> Result<()> {
@@ -591,7 +603,7 @@ impl Server {
             // A job that the parent has allowed, or is asked to allow, takes no room here.
             let has_room = bytes < self.part.room
                 || job.leave == Leave::Given
-                || self.heaviest.load(Ordering::Relaxed) > self.part.room;
+                || self.heaviest(at) > self.part.room;
             if !has_room {
                 if freed == 0 {
                     let still = self

@@ -65,6 +65,7 @@ pub(crate) struct RunFacts {
     pub rank: Rank,
     pub uneven: Option<Uneven>,
     pub max_inflated: Option<u64>,
+    pub largest_item: Option<u64>,
     pub round: u64,
 }
 
@@ -120,7 +121,7 @@ impl Order {
                 let uneven = Uneven::number(run.uneven);
                 let Rank { index, world } = run.rank;
                 let (index, world) = (index as u64, world as u64);
-                let (inflated, alone) = (run.max_inflated.unwrap_or(u64::MAX), u64::from(*alone));
+                let (inflated, largest) = (run.max_inflated, run.largest_item);
                 for n in [
                     *number,
                     run.seed,
@@ -128,9 +129,10 @@ impl Order {
                     index,
                     world,
                     uneven,
-                    inflated,
+                    inflated.unwrap_or(u64::MAX),
+                    largest.unwrap_or(u64::MAX),
                     run.round,
-                    alone,
+                    u64::from(*alone),
                     *heaviest as u64,
                     *taken as u64,
                     needed.first as u64,
@@ -172,7 +174,7 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 13];
+                let mut n = [0; 14];
                 for n in &mut n {
                     *n = from.number()?;
                 }
@@ -184,6 +186,7 @@ impl Order {
                     world,
                     uneven,
                     inflated,
+                    largest,
                     round,
                     alone,
                     heaviest,
@@ -197,13 +200,14 @@ impl Order {
                     index: index as usize,
                     world: world as usize,
                 };
-                let max_inflated = Some(inflated).filter(|&bytes| bytes < u64::MAX);
+                let told = |bytes| Some(bytes).filter(|&bytes| bytes < u64::MAX);
                 let run = RunFacts {
                     seed,
                     epoch,
                     rank,
                     uneven,
-                    max_inflated,
+                    max_inflated: told(inflated),
+                    largest_item: told(largest),
                     round,
                 };
                 let facts = JobFacts {
@@ -442,6 +446,7 @@ mod tests {
             rank: Rank { index: 1, world: 4 },
             uneven: Some(Uneven::Pad),
             max_inflated: Some(1 << 30),
+            largest_item: Some(1 << 20),
             round: 9,
         };
         let facts = JobFacts {

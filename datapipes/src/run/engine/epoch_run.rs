@@ -337,6 +337,7 @@ impl EpochRun {
             rank,
             uneven,
             max_inflated,
+            largest_item,
             ..
         } = self.info;
         RunFacts {
@@ -345,6 +346,7 @@ impl EpochRun {
             rank,
             uneven,
             max_inflated,
+            largest_item: largest_item.map(|bytes| bytes as u64),
             round,
         }
     }

@@ -1,0 +1,309 @@
+//! A loader that tunes itself (`Builder::tune`) beside the best point of a full grid of workers and
+//! prefetch, the defaults, and the grid of the tuner paper.
+//!
+//! `cargo bench --features http --bench tuning [-- --json] [LOAD...]`. A load is a part of its name,
+//! such as `W2`; without one all run, in about ten minutes. Rates are batches per second of an endless epoch.
+//! Where `DATAPIPES_PEERS` names a Python that has them, tf.data's AUTOTUNE and PyTorch's defaults
+//! load the pictures of W2 too.
+//!
+//! - W1: members of tar shards, page cache warm. W2: pictures, cropped and resized. W3: objects of
+//!   115 kB, 20 and 150 ms away, over a link to a process on the same cores.
+//! - mixed: W2 beside a consumer that computes for 15 ms a batch, as a training step on the CPU does.
+//! - changing: a consumer that waits for a step at first and then no more; rates are those afterwards.
+
+#[path = "../examples/support/mod.rs"]
+mod examples;
+#[path = "../examples/support/link.rs"]
+mod link;
+mod support;
+
+use std::cell::Cell;
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use datapipes::loader::tune::{Point, Tuner};
+use datapipes::{BoxError, DataLoader, Graph};
+use datapipes_io::list_files;
+use datapipes_io::prelude::*;
+use datapipes_io::stores;
+use examples::{images, shards};
+use link::Link;
+use support::{Lines, bar, median, peer};
+
+/// Time from the first batch until a point of the grid is measured, and for how long it is.
+const GRID: (Duration, Duration) = (ms(500), ms(1000));
+/// Time that each point is measured in all, in turn with the others.
+const ROUNDS: usize = 2;
+/// Longest queues of the grid.
+const PREFETCH: [usize; 3] = [1, 3, 8];
+/// Time for which the loader that tunes itself runs; the last third counts as tuned.
+const ONLINE: Duration = ms(24_000);
+/// Share of the grid's best rate to reach, and of the grid's time that may be lost meanwhile.
+const GOAL: (f64, f64) = (0.97, 0.05);
+
+const fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}
+
+/// What takes the batches.
+#[derive(Clone, Copy)]
+enum Consumer {
+    Nothing,
+    Computes(Duration),
+    /// Waits for each batch during the first part of a run.
+    Waits(Duration),
+}
+
+/// What was measured of an epoch: batches per second without its first part, and with it.
+struct Rates {
+    settled: f64,
+    whole: f64,
+    /// Settings that the loader tried by itself.
+    tried: Vec<String>,
+}
+
+struct Load<'a, T> {
+    name: &'a str,
+    graph: &'a dyn Fn() -> Result<Graph<T>, BoxError>,
+    consumer: Consumer,
+}
+
+impl<T: Send + 'static> Load<'_, T> {
+    fn loader(&self, point: Option<Point>, tune: bool) -> Result<DataLoader<T>, BoxError> {
+        let builder = DataLoader::builder((self.graph)()?).tune(tune);
+        let builder = match point {
+            Some(point) => builder.workers(point.workers).prefetch(point.prefetch),
+            None => builder,
+        };
+        Ok(builder.build()?)
+    }
+
+    fn rates(
+        &self,
+        loader: &DataLoader<T>,
+        (skip, count): (Duration, Duration),
+    ) -> Result<Rates, BoxError> {
+        let mut batches = loader.epoch(0).blocking();
+        let mut take = || {
+            let batch = batches.next().ok_or("an endless epoch ended")?;
+            batch.map_err(BoxError::from)
+        };
+        drop(take()?);
+        let begun = Instant::now();
+        let (mut before, mut after, mut since) = (0u64, 0u64, None);
+        loop {
+            drop(take()?);
+            let elapsed = begun.elapsed();
+            match self.consumer {
+                Consumer::Computes(time) => compute(time),
+                Consumer::Waits(time) if elapsed < skip / 2 => std::thread::sleep(time),
+                _ => {}
+            }
+            match since {
+                None if elapsed >= skip => since = Some(elapsed),
+                None => before += 1,
+                Some(since) => {
+                    after += 1;
+                    if elapsed >= skip + count {
+                        let seconds = elapsed.as_secs_f64();
+                        return Ok(Rates {
+                            settled: after as f64 / (elapsed - since).as_secs_f64(),
+                            whole: (before + after) as f64 / seconds,
+                            tried: batches.stats().map_or(Vec::new(), |stats| stats.tuned),
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(&self, lines: &Lines) -> Result<Option<f64>, BoxError> {
+        let asked: Vec<String> = (std::env::args().skip(1))
+            .filter(|arg| !arg.starts_with("--"))
+            .collect();
+        if !asked.is_empty() && !asked.iter().any(|arg| self.name.contains(arg)) {
+            return Ok(None);
+        }
+        let cores = std::thread::available_parallelism()?.get();
+        let points: Vec<Point> = (1..=2 * cores)
+            .flat_map(|workers| PREFETCH.map(|prefetch| Point { workers, prefetch }))
+            .collect();
+        // The defaults come last.
+        let settings: Vec<Option<Point>> = points.iter().copied().map(Some).chain([None]).collect();
+        let mut rates = vec![Vec::new(); settings.len()];
+        let begun = Instant::now();
+        for _ in 0..ROUNDS {
+            for (rates, point) in rates.iter_mut().zip(&settings) {
+                rates.push(self.rates(&self.loader(*point, false)?, GRID)?.settled);
+            }
+        }
+        let grid = begun.elapsed().as_secs_f64();
+        let default = rates.pop().map_or(0.0, median);
+        let (best, point) = (rates.into_iter().map(median).zip(&points))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .ok_or("a grid has points")?;
+        // The best of a noisy grid is too good: measured once more, beside the others.
+        let (mut again, mut tuned) = (Vec::new(), Vec::new());
+        let (mut lost, mut tried) = (0.0, Vec::new());
+        for _ in 0..ROUNDS {
+            again.push(
+                self.rates(&self.loader(Some(*point), false)?, GRID)?
+                    .settled,
+            );
+            let loader = self.loader(None, true)?;
+            let rates = self.rates(&loader, (ONLINE * 2 / 3, ONLINE / 3))?;
+            tuned.push(rates.settled);
+            lost += (1.0 - rates.whole / rates.settled) * ONLINE.as_secs_f64() / ROUNDS as f64;
+            tried = rates.tried;
+            again.push(
+                self.rates(&self.loader(Some(*point), false)?, GRID)?
+                    .settled,
+            );
+        }
+        let (best, tuned) = (median(again).min(best), median(tuned));
+        let paper = self.paper()?;
+        let of_paper = self.rates(&self.loader(Some(paper), false)?, GRID)?.settled;
+        let beside = |rate: f64, what: &str, goal: f64| {
+            let name = format!("{}, {what}", self.name);
+            lines.print(&name, rate, (&point.to_string(), best), rate / best, goal);
+        };
+        beside(tuned, "tunes itself", GOAL.0);
+        beside(default, "defaults", 0.0);
+        beside(of_paper, &format!("paper's grid ({paper})"), 0.0);
+        if !matches!(self.consumer, Consumer::Waits(_)) {
+            bar(
+                "seconds lost while it tuned, of those of the grid",
+                lost / grid,
+                GOAL.1,
+                false,
+            );
+        }
+        tried.iter().for_each(|tried| eprintln!("    {tried}"));
+        Ok(Some(tuned))
+    }
+
+    /// Returns the point that the paper's grid finds.
+    fn paper(&self) -> Result<Point, BoxError> {
+        // The graph was made once without an error.
+        let graph = (self.graph)()?;
+        let consumer = self.consumer;
+        let taken = Cell::new(0u32);
+        let mut tuner = Tuner::new(|| DataLoader::builder(graph.clone()))
+            .batches(64)
+            .step(move |_| {
+                taken.set(taken.get() + 1);
+                match consumer {
+                    Consumer::Computes(time) => compute(time),
+                    Consumer::Waits(time) => std::thread::sleep(time),
+                    Consumer::Nothing => {}
+                }
+                datapipes::Ok(())
+            });
+        Ok(tuner.grid()?.best)
+    }
+}
+
+/// Keeps a core busy.
+fn compute(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Writes shards of 20 kB members, and pictures in the folder of a class.
+fn make(folder: &Path) -> Result<(), BoxError> {
+    let noise: Vec<u8> = (0..20_000u32).map(|n| ((n * n) >> 7) as u8).collect();
+    for shard in 0..8 {
+        let mut tar = tar::Builder::new(File::create(folder.join(format!("{shard}.tar")))?);
+        for member in 0..500 {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(noise.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, format!("{member:04}.bin"), &noise[..])?;
+        }
+        tar.finish()?;
+    }
+    let class = folder.join("pictures/class");
+    std::fs::create_dir_all(&class)?;
+    for picture in 0..200 {
+        std::fs::write(
+            class.join(format!("{picture:04}.jpg")),
+            shards::photo(picture, 1),
+        )?;
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), BoxError> {
+    link::serve_if_asked();
+    let folder = tempfile::tempdir()?;
+    make(folder.path())?;
+    let lines = Lines::new("load", "batches/s");
+    let shards = || {
+        let files = list_files(folder.path(), "*.tar").cycle().load_files();
+        Ok(files.untar().samples().batch(256))
+    };
+    let pictures = || {
+        let files = list_files(folder.path().join("pictures"), "**/*.jpg").cycle();
+        let encoded = files.load_files().map(|file| (file.data, 0));
+        Ok(images::training_batches(encoded.named("label"), 224, 32))
+    };
+    Load {
+        name: "W1",
+        graph: &shards,
+        consumer: Consumer::Nothing,
+    }
+    .run(&lines)?;
+    let rate = Load {
+        name: "W2",
+        graph: &pictures,
+        consumer: Consumer::Nothing,
+    }
+    .run(&lines)?;
+    if let Some(rate) = rate {
+        let pictures = folder.path().join("pictures");
+        for name in ["tfdata", "torch", "torch_workers"] {
+            let args = [name, pictures.to_str().ok_or("a path that is text")?];
+            if let Some(other) = peer("tuning_w2.py", &args) {
+                lines.print("W2, tunes itself", rate, (name, other), rate / other, 1.0);
+            }
+        }
+    }
+    let link = Link::noise(2000, 115_000)?;
+    let mut run = 0;
+    for (name, far) in [("W3, 20 ms", "rtt=20"), ("W3, 150 ms", "rtt=150")] {
+        let run = std::cell::RefCell::new(&mut run);
+        let objects = || {
+            // A link that no other loader has used.
+            **run.borrow_mut() += 1;
+            let url = link.url(&format!("{far},run={}", run.borrow()));
+            let keys = (0..2000).map(|n| format!("{n:06}.jpg"));
+            Ok(stores::open(&url)?
+                .files(keys)
+                .cycle()
+                .load_files()
+                .batch(64))
+        };
+        Load {
+            name,
+            graph: &objects,
+            consumer: Consumer::Nothing,
+        }
+        .run(&lines)?;
+    }
+    Load {
+        name: "mixed",
+        graph: &pictures,
+        consumer: Consumer::Computes(ms(15)),
+    }
+    .run(&lines)?;
+    Load {
+        name: "changing",
+        graph: &pictures,
+        consumer: Consumer::Waits(ms(100)),
+    }
+    .run(&lines)?;
+    Ok(())
+}
