@@ -31,9 +31,9 @@ use examples::{images, shards};
 use link::Link;
 use support::{Lines, bar, median, peer};
 
-/// Time from the first batch until a point of the grid is measured, and for how long it is.
-const GRID: (Duration, Duration) = (ms(500), ms(1000));
-/// Time that each point is measured in all, in turn with the others.
+/// Time for which a point of the grid is measured.
+const MEASURED: Duration = ms(1000);
+/// Number of times that each point is measured, in turn with the others.
 const ROUNDS: usize = 2;
 /// Longest queues of the grid.
 const PREFETCH: [usize; 3] = [1, 3, 8];
@@ -67,6 +67,8 @@ struct Load<'a, T> {
     name: &'a str,
     graph: &'a dyn Fn() -> Result<Graph<T>, BoxError>,
     consumer: Consumer,
+    /// Time from the first batch until the rate is that of a long run.
+    starts: Duration,
 }
 
 impl<T: Send + 'static> Load<'_, T> {
@@ -125,6 +127,7 @@ impl<T: Send + 'static> Load<'_, T> {
         if !asked.is_empty() && !asked.iter().any(|arg| self.name.contains(arg)) {
             return Ok(None);
         }
+        let at_grid = (self.starts, MEASURED);
         let cores = std::thread::available_parallelism()?.get();
         let points: Vec<Point> = (1..=2 * cores)
             .flat_map(|workers| PREFETCH.map(|prefetch| Point { workers, prefetch }))
@@ -135,20 +138,20 @@ impl<T: Send + 'static> Load<'_, T> {
         let begun = Instant::now();
         for _ in 0..ROUNDS {
             for (rates, point) in rates.iter_mut().zip(&settings) {
-                rates.push(self.rates(&self.loader(*point, false)?, GRID)?.settled);
+                rates.push(self.rates(&self.loader(*point, false)?, at_grid)?.settled);
             }
         }
         let grid = begun.elapsed().as_secs_f64();
         let default = rates.pop().map_or(0.0, median);
-        let (best, point) = (rates.into_iter().map(median).zip(&points))
+        let (_, point) = (rates.into_iter().map(median).zip(&points))
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .ok_or("a grid has points")?;
-        // The best of a noisy grid is too good: measured once more, beside the others.
+        // The best of a noisy grid is too good, so it is measured again, in turn with the tuner.
         let (mut again, mut tuned) = (Vec::new(), Vec::new());
         let (mut lost, mut tried) = (0.0, Vec::new());
         for _ in 0..ROUNDS {
             again.push(
-                self.rates(&self.loader(Some(*point), false)?, GRID)?
+                self.rates(&self.loader(Some(*point), false)?, at_grid)?
                     .settled,
             );
             let loader = self.loader(None, true)?;
@@ -157,13 +160,15 @@ impl<T: Send + 'static> Load<'_, T> {
             lost += (1.0 - rates.whole / rates.settled) * ONLINE.as_secs_f64() / ROUNDS as f64;
             tried = rates.tried;
             again.push(
-                self.rates(&self.loader(Some(*point), false)?, GRID)?
+                self.rates(&self.loader(Some(*point), false)?, at_grid)?
                     .settled,
             );
         }
-        let (best, tuned) = (median(again).min(best), median(tuned));
+        let (best, tuned) = (median(again), median(tuned));
         let paper = self.paper()?;
-        let of_paper = self.rates(&self.loader(Some(paper), false)?, GRID)?.settled;
+        let of_paper = self
+            .rates(&self.loader(Some(paper), false)?, at_grid)?
+            .settled;
         let beside = |rate: f64, what: &str, goal: f64| {
             let name = format!("{}, {what}", self.name);
             lines.print(&name, rate, (&point.to_string(), best), rate / best, goal);
@@ -188,11 +193,9 @@ impl<T: Send + 'static> Load<'_, T> {
         // The graph was made once without an error.
         let graph = (self.graph)()?;
         let consumer = self.consumer;
-        let taken = Cell::new(0u32);
         let mut tuner = Tuner::new(|| DataLoader::builder(graph.clone()))
             .batches(64)
             .step(move |_| {
-                taken.set(taken.get() + 1);
                 match consumer {
                     Consumer::Computes(time) => compute(time),
                     Consumer::Waits(time) => std::thread::sleep(time),
@@ -254,12 +257,14 @@ fn main() -> Result<(), BoxError> {
         name: "W1",
         graph: &shards,
         consumer: Consumer::Nothing,
+        starts: ms(500),
     }
     .run(&lines)?;
     let rate = Load {
         name: "W2",
         graph: &pictures,
         consumer: Consumer::Nothing,
+        starts: ms(500),
     }
     .run(&lines)?;
     if let Some(rate) = rate {
@@ -272,13 +277,16 @@ fn main() -> Result<(), BoxError> {
         }
     }
     let link = Link::noise(2000, 115_000)?;
-    let mut run = 0;
-    for (name, far) in [("W3, 20 ms", "rtt=20"), ("W3, 150 ms", "rtt=150")] {
-        let run = std::cell::RefCell::new(&mut run);
+    let run = Cell::new(0);
+    let far = [
+        ("W3, 20 ms", "rtt=20", ms(1000)),
+        ("W3, 150 ms", "rtt=150", ms(3000)),
+    ];
+    for (name, far, starts) in far {
         let objects = || {
             // A link that no other loader has used.
-            **run.borrow_mut() += 1;
-            let url = link.url(&format!("{far},run={}", run.borrow()));
+            run.set(run.get() + 1);
+            let url = link.url(&format!("{far},run={}", run.get()));
             let keys = (0..2000).map(|n| format!("{n:06}.jpg"));
             Ok(stores::open(&url)?
                 .files(keys)
@@ -290,6 +298,7 @@ fn main() -> Result<(), BoxError> {
             name,
             graph: &objects,
             consumer: Consumer::Nothing,
+            starts,
         }
         .run(&lines)?;
     }
@@ -297,12 +306,14 @@ fn main() -> Result<(), BoxError> {
         name: "mixed",
         graph: &pictures,
         consumer: Consumer::Computes(ms(15)),
+        starts: ms(500),
     }
     .run(&lines)?;
     Load {
         name: "changing",
         graph: &pictures,
         consumer: Consumer::Waits(ms(100)),
+        starts: ms(500),
     }
     .run(&lines)?;
     Ok(())

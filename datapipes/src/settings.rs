@@ -93,7 +93,7 @@ impl Default for Settings {
             seed: 0,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             auto_workers: true,
-            tune: false,
+            tune: true,
             order: Order::Strict,
             prefetch: None,
             concurrency: None,

@@ -101,8 +101,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets if the loader tunes itself while its epochs run. Off by default, since what it gains was
-    /// measured with costs that were made up, but not yet beside the best of all settings on real data.
+    /// Sets if the loader tunes itself while its epochs run. On by default.
     ///
     /// It looks for the settings with which the consumer gets its batches fastest, its own step
     /// included: the number of active CPU workers, from one to those planned, and the smallest number

@@ -268,6 +268,11 @@ const FIGURES: &[(&str, Unit, &str)] = &[
         "Length of the queue before the consumer",
     ),
     (
+        "datapipes_queue_item_wait_seconds",
+        Unit::Seconds,
+        "Quantiles of the time that an item was in the queue, in the last period",
+    ),
+    (
         "datapipes_device_uploads_total",
         Unit::Count,
         "Batches that were uploaded to the device",
@@ -342,6 +347,7 @@ impl Target {
         if let Some(queue) = &period.queue {
             self.set("datapipes_queue_items", &[], queue.occupancy);
             self.set("datapipes_queue_limit_items", &[], queue.depth as f64);
+            self.times("datapipes_queue_item_wait_seconds", &[], &queue.item_wait);
         }
         if let Some(device) = &period.device {
             self.count("datapipes_device_uploads_total", &[], device.uploaded);

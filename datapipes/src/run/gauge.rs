@@ -131,6 +131,8 @@ pub(crate) struct QueueGauge {
     /// True while the consumer polls the producer's stream itself.
     pub inline: AtomicBool,
     pub taken: AtomicU64,
+    /// Times that items were in the queue.
+    pub item_wait: DurationRecorder,
     pub occupancy_sum: AtomicU64,
     pub occupancy_polls: AtomicU64,
     pub depth: AtomicU64,

@@ -56,7 +56,8 @@ enum PrefetchState {
 }
 
 struct Driver {
-    take: Option<Box<dyn Take<AnyChunk>>>,
+    /// Chunks, each with the time when it was put.
+    take: Option<Box<dyn Take<(Instant, AnyChunk)>>>,
     consumed: Arc<AtomicUsize>,
     need: Arc<Need>,
     abort: AbortHandle,
@@ -139,7 +140,7 @@ impl PrefetchThread {
             items: 1,
             bytes: usize::MAX,
         };
-        let (mut put, take) = thread::<AnyChunk>(limits);
+        let (mut put, take) = thread::<(Instant, AnyChunk)>(limits);
         let back = Arc::default();
         let consumed = Arc::new(AtomicUsize::new(0));
         let need = Arc::new(Need::default());
@@ -199,7 +200,7 @@ const MAX_READY: usize = 1024;
 /// the steady rate. Returns the upstream if it is to be polled elsewhere.
 async fn drive(
     mut above: Box<dyn ErasedChunks>,
-    put: &mut impl Put<AnyChunk>,
+    put: &mut impl Put<(Instant, AnyChunk)>,
     consumed: Arc<AtomicUsize>,
     need: Arc<Need>,
     settings: PrefetchSettings,
@@ -292,7 +293,7 @@ async fn drive(
         };
         made += chunk.len;
         chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, 0));
-        put.put(chunk, weight);
+        put.put((Instant::now(), chunk), weight);
         if last {
             return None;
         }
@@ -321,7 +322,13 @@ impl ErasedChunks for PrefetchThread {
                 if here {
                     driver.need.wake();
                 }
-                let polled = take.poll_take(cx);
+                let polled = take.poll_take(cx).map(|taken| {
+                    taken.map(|(put, chunk)| {
+                        let waited = put.elapsed().as_nanos() as u64;
+                        self.gauge.item_wait.record(waited, chunk.len as u64);
+                        chunk
+                    })
+                });
                 if let Poll::Ready(None) = polled {
                     let back = lock(&driver.back).take();
                     if let Some((above, settings)) = back {

@@ -50,6 +50,18 @@ impl OnlineTuner {
             }
             words.push(tried.to_string());
         }
+        self.apply(before, engine)
+    }
+
+    /// Ends the trial that runs, if one does, without a result.
+    fn end_trial(&mut self, engine: &Engine) {
+        let before = self.0.now();
+        self.0.end_trial();
+        self.apply(before, engine);
+    }
+
+    /// Applies the settings of the next window. Returns true if they are others than before.
+    fn apply(&self, before: Setting, engine: &Engine) -> bool {
         let now = self.0.now();
         if now != before {
             engine.set_active_workers(now.workers);
@@ -159,6 +171,10 @@ impl Windows {
         let end = Begin::new(now, delivered, run);
         self.stage = match &self.stage {
             Stage::Measuring(begin) if begin.epochs != end.epochs || !end.epochs.is_alone() => {
+                // The other epoch does not have to live with what is only tried.
+                if let Ok(mut tuner) = tuner.try_lock() {
+                    tuner.end_trial(&run.engine);
+                }
                 settling
             }
             Stage::Measuring(begin) => {

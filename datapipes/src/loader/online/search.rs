@@ -215,6 +215,11 @@ impl Search {
         self.steady = Steady::default();
     }
 
+    /// Ends the trial that runs, if one does, without a result.
+    pub fn end_trial(&mut self) {
+        self.trial = None;
+    }
+
     /// Adds a window that ran with the settings of [`now`](Self::now), which may be others after
     /// it. Returns the trial that it ended.
     pub fn window(&mut self, figures: &Figures) -> Option<Tried> {

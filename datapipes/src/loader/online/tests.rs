@@ -53,11 +53,9 @@ fn settings_that_change_at_each_batch_change_neither_the_order_nor_a_resumed_epo
     }
 }
 
-#[test]
-fn windows_of_an_epoch_that_is_alone_change_its_settings() {
-    let loader = loader();
-    let mut epoch = loader.epoch(0).blocking();
-    epoch.next().unwrap().unwrap();
+/// Returns what takes a batch of the running epoch after 10 ms of a consumer that does not wait; the
+/// argument is true if that consumer runs the graph itself.
+fn consumer(loader: &DataLoader<Vec<u64>>) -> impl FnMut(bool) {
     let run = lock(&loader.latest.runs().unwrap())[0].clone();
     let begin = Setting {
         workers: 4,
@@ -65,16 +63,37 @@ fn windows_of_an_epoch_that_is_alone_change_its_settings() {
     };
     let tuner = OnlineTuner(Search::new(begin, (true, true)));
     let mut windows = Windows::new(Some(Arc::new(Mutex::new(tuner))));
-    // A consumer that takes 10 ms for each batch, and does not wait.
     let (mut now, mut delivered) = (Instant::now(), 0);
-    let mut ten_minutes = |is_inline| {
-        for _ in 0..60_000 {
-            (now, delivered) = (now + Duration::from_millis(10), delivered + 1);
-            if windows.is_due(delivered) {
-                windows.look(now, delivered, &run, is_inline);
-            }
+    move |is_inline| {
+        (now, delivered) = (now + Duration::from_millis(10), delivered + 1);
+        if windows.is_due(delivered) {
+            windows.look(now, delivered, &run, is_inline);
         }
-    };
+    }
+}
+
+#[test]
+fn a_second_epoch_ends_a_trial() {
+    let loader = loader();
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let mut take = consumer(&loader);
+    while loader.engine.active_workers() == 4 {
+        take(false);
+    }
+    let mut other = loader.epoch(1).blocking();
+    other.next().unwrap().unwrap();
+    (0..1000).for_each(|_| take(false));
+    assert_eq!(loader.engine.active_workers(), 4);
+}
+
+#[test]
+fn windows_of_an_epoch_that_is_alone_change_its_settings() {
+    let loader = loader();
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let mut take = consumer(&loader);
+    let mut ten_minutes = |is_inline| (0..60_000).for_each(|_| take(is_inline));
     let mut other = loader.epoch(1).blocking();
     other.next().unwrap().unwrap();
     ten_minutes(false);

@@ -132,7 +132,8 @@ pub(super) fn picture(stats: &Stats) -> Picture {
 fn ready(to: &mut String, (x, y): (f64, f64), queue: &QueueStats) {
     let (ready, depth) = (number(queue.occupancy), count(queue.depth));
     let said = format!(
-        "{ready} of {depth} ready · at most {}",
+        "{ready} of {depth} ready for {} · at most {}",
+        time(queue.item_wait.quantile(0.5)),
         bytes(queue.memory.most)
     );
     text(

@@ -32,6 +32,7 @@ fn queue(gauge: &QueueGauge, (now, most): (usize, usize)) -> Option<QueueStats> 
         depth: gauge.depth.load(Relaxed),
         occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
         polls: gauge.occupancy_polls.load(Relaxed),
+        item_wait: gauge.item_wait.histogram(),
         memory: MemoryStats {
             bytes: now as u64,
             most: most as u64,

@@ -259,6 +259,9 @@ pub struct QueueStats {
     pub depth: u64,
     /// Items ready when the consumer came, on average.
     pub occupancy: f64,
+    /// Times that items were in the queue, from when they were ready until they were taken.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub item_wait: Histogram,
     /// Bytes of the items in the queue.
     pub memory: MemoryStats,
     /// Number of polls that `occupancy` is an average of.
@@ -483,6 +486,7 @@ impl QueueStats {
         self.depth += other.depth;
         self.occupancy += other.occupancy;
         self.polls = self.polls.max(other.polls);
+        self.item_wait.merge(&other.item_wait);
         self.memory.add(other.memory);
         self.producer_waited += other.producer_waited;
         self.producer_busy += other.producer_busy;
@@ -492,6 +496,7 @@ impl QueueStats {
     fn add_epoch(&mut self, earlier: &QueueStats) {
         self.producer_waited += earlier.producer_waited;
         self.producer_busy += earlier.producer_busy;
+        self.item_wait.merge(&earlier.item_wait);
         self.memory.most = self.memory.most.max(earlier.memory.most);
         (self.occupancy, self.polls) = mean_of_both(
             (self.occupancy, self.polls),
@@ -502,6 +507,7 @@ impl QueueStats {
     fn subtract(&mut self, before: &QueueStats) {
         self.producer_waited = self.producer_waited.saturating_sub(before.producer_waited);
         self.producer_busy = self.producer_busy.saturating_sub(before.producer_busy);
+        self.item_wait = self.item_wait.since(&before.item_wait);
         (self.occupancy, self.polls) = mean_since(
             (self.occupancy, self.polls),
             (before.occupancy, before.polls),

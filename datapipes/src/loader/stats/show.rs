@@ -180,13 +180,18 @@ impl fmt::Display for Stats {
                 )?;
             }
             None => writeln!(f, "queue: none; the graph runs on the consumer's thread")?,
-            Some(q) => writeln!(
-                f,
-                "queue: {:.1} of {} ready; producer waited {:.3} s for room",
-                q.occupancy,
-                q.depth,
-                q.producer_waited.as_secs_f64()
-            )?,
+            Some(q) => {
+                writeln!(
+                    f,
+                    "queue: {:.1} of {} ready; producer waited {:.3} s for room",
+                    q.occupancy,
+                    q.depth,
+                    q.producer_waited.as_secs_f64()
+                )?;
+                if !q.item_wait.is_empty() {
+                    writeln!(f, "  items wait: {}", q.item_wait)?;
+                }
+            }
         }
         if let Some(DeviceStats {
             uploaded,

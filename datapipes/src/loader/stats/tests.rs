@@ -88,6 +88,7 @@ pub(super) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
             depth: 4,
             occupancy: 1.0,
             polls: 1,
+            item_wait: Histogram::default(),
             memory: MemoryStats::default(),
             producer_waited: Duration::ZERO,
             producer_busy: Duration::from_millis(driver_ms),
@@ -193,6 +194,18 @@ fn workers_without_a_queue_before_the_consumer_set_the_pace_too() {
     };
     let text = stats.find_bottleneck();
     assert!(text.starts_with("segment B (decode)"), "{text}");
+}
+
+#[test]
+fn the_time_of_each_item_in_the_queue_is_counted() {
+    let loader = DataLoader::builder(Graph::range(0..100).batch(4)).workers(1);
+    let loader = loader.prefetch(4).build().unwrap();
+    let mut epoch = loader.epoch(0);
+    let batches = futures::executor::block_on_stream(&mut epoch).count();
+    let queue = epoch.stats().unwrap().queue.unwrap();
+    assert_eq!((batches, queue.item_wait.count()), (25, 25));
+    let text = loader.stats().unwrap().to_string();
+    assert!(text.contains("  items wait: p50"), "{text}");
 }
 
 /// The figures of several epochs show the queue that the longest had, also if the last one was left
