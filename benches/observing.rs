@@ -1,5 +1,5 @@
-//! Cost of looking: epochs while a trace or a report is written, and while the figures are read ten
-//! times a second, beside the same epochs without. Images (W2), and integers at their cheapest (W5).
+//! Cost of looking: epochs while a trace of each level or a report is written, and while the figures
+//! are read ten times a second, beside the same epochs without. Images (W2), and integers at their cheapest (W5).
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes. The cost of
 //! the counters themselves is held by `cargo bench --bench instructions`.
@@ -12,9 +12,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use datapipes::loader::{TraceLevel, TraceSummary};
 use datapipes::{BoxError, DataLoader, Graph};
 use examples::{images, shards};
 use support::{case, compare};
+
+/// What a trace records, see [`TraceLevel`].
+const LEVELS: [(&str, TraceLevel); 3] = [
+    ("batches", TraceLevel::Batch),
+    ("morsels", TraceLevel::Morsel),
+    ("items", TraceLevel::Item),
+];
 
 /// Runs an epoch of each kind in turn and prints their ratios.
 fn measure<T: Send + 'static>(
@@ -32,16 +40,20 @@ fn measure<T: Send + 'static>(
             .map(|batch| batch.expect("good data"))
             .for_each(drop);
     };
-    let (mut events, mut lost) = (0, 0);
-    let cases = vec![
-        case("without", || run(&plain)),
-        case("a trace, compressed", || {
-            let trace = traced.trace(folder.path().join("epoch.json.gz"));
+    let mut written = LEVELS.map(|_| TraceSummary::default());
+    let (traced, path) = (&traced, &folder.path().join("epoch.json.gz"));
+    let traces = LEVELS.iter().zip(&mut written);
+    let traces = traces.map(|((name, level), written)| {
+        case(format!("a trace of {name}, compressed"), move || {
+            let trace = traced.trace_at(*level, path);
             let trace = trace.expect("a new file");
-            run(&traced);
-            let written = trace.finish().expect("a file that can be written");
-            (events, lost) = (written.events, written.lost);
-        }),
+            run(traced);
+            *written = trace.finish().expect("a file that can be written");
+        })
+    });
+    let mut cases = vec![case("without", || run(&plain))];
+    cases.extend(traces);
+    cases.extend([
         case("a report", || {
             let report = reported.report(folder.path().join("report.html"));
             let report = report.expect("a new file");
@@ -70,9 +82,11 @@ fn measure<T: Send + 'static>(
                 watcher.thread().unpark();
             });
         }),
-    ];
+    ]);
     compare(title, units, unit, rounds, cases);
-    println!("{events} events in a trace, {lost} lost");
+    for ((name, _), TraceSummary { events, lost, .. }) in LEVELS.iter().zip(written) {
+        println!("{events} events in a trace of {name}, {lost} lost");
+    }
     Ok(())
 }
 

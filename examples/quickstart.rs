@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, OnError, Order};
 use support::args::Args;
+use support::trace::Trace;
 use support::{images, shards};
 
 const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [--order strict|bounded(N)|arrival] \
@@ -60,9 +61,7 @@ fn run() -> Result<(), BoxError> {
         .order(args.get::<Order>("order").unwrap_or_default())
         .build()?;
 
-    let trace = args.get::<PathBuf>("trace");
-    let writer = trace.as_ref().map(|path| loader.trace(path)).transpose()?;
-
+    let trace = Trace::begin(args.get("trace"), &loader)?;
     let report = args.get::<PathBuf>("report");
     let page = report
         .as_ref()
@@ -100,10 +99,7 @@ fn run() -> Result<(), BoxError> {
             mean / count.max(1) as f32
         );
     }
-    if let (Some(path), Some(writer)) = (&trace, writer) {
-        let events = writer.finish()?.events;
-        println!("{events} events in {}", path.display());
-    }
+    trace.finish()?;
     if let (Some(path), Some(page)) = (&report, page) {
         page.finish()?;
         println!(

@@ -7,7 +7,7 @@
 //! the path.
 //!
 //! Options: `--small` (a few hundred pictures, one epoch), `--epochs N`, `--batch N`, `--workers
-//! N`, `--seed N`.
+//! N`, `--seed N`, `--trace FILE` (a timeline of the training's loader for `ui.perfetto.dev`).
 
 mod support;
 
@@ -31,8 +31,10 @@ use datapipes::{BoxError, DataLoader, Graph};
 use datapipes_burn::{BurnLoader, IntoBurn};
 use support::args::Args;
 use support::digits::{CLASSES, Pictures};
+use support::trace::Trace;
 
-const USAGE: &str = "train_burn [PATH] [--small] [--epochs N] [--batch N] [--workers N] [--seed N]";
+const USAGE: &str =
+    "train_burn [PATH] [--small] [--epochs N] [--batch N] [--workers N] [--seed N] [--trace FILE]";
 
 /// Images `[n, channels, 32, 32]` and their classes.
 type Batch = (Tensor<4>, Tensor<1, Int>);
@@ -42,7 +44,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let args = Args::parse(&["small"], &["epochs", "batch", "workers", "seed"], USAGE);
+    let known = ["epochs", "batch", "workers", "seed", "trace"];
+    let args = Args::parse(&["small"], &known, USAGE);
     let (small, path) = (args.has("small"), args.words.first().map(Path::new));
     let (batch, seed) = (
         args.get("batch").unwrap_or(64),
@@ -77,6 +80,7 @@ fn run() -> Result<(), BoxError> {
     };
     let training = load(pictures.training_batches(batch), steps * batch)?;
     let test = load(pictures.test_batches(batch), pictures.test)?;
+    let trace = Trace::begin(args.get("trace"), training.inner())?;
 
     let net = Net::new(pictures.channels, &device.clone().autodiff());
     let rate = CosineAnnealingLrSchedulerConfig::new(4e-3, steps * epochs).init()?;
@@ -91,6 +95,7 @@ fn run() -> Result<(), BoxError> {
     .with_application_logger(None)
     .launch(Learner::new(net, AdamConfig::new().init(), rate));
     drop(outcome.renderer); // gives the terminal back
+    trace.finish()?;
     if let Some(error) = outcome.error {
         return Err(error.to_string().into());
     }

@@ -7,7 +7,7 @@
 //! for data. With a PATH it uses MNIST or CIFAR-10 from the files there.
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--small` (a few seconds, to see that it
-//! runs).
+//! runs), `--trace FILE` (a timeline of the training's loader for `ui.perfetto.dev`).
 
 mod support;
 
@@ -26,8 +26,10 @@ use indicatif::ProgressBar;
 use support::args::Args;
 use support::bar_style;
 use support::digits::{CLASSES, Pictures, SIZE};
+use support::trace::Trace;
 
-const USAGE: &str = "train_candle [PATH] [--epochs N] [--batch N] [--workers N] [--small]";
+const USAGE: &str =
+    "train_candle [PATH] [--epochs N] [--batch N] [--workers N] [--small] [--trace FILE]";
 /// Learning rate of the first step; it falls to zero.
 const RATE: f64 = 3e-3;
 
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let args = Args::parse(&["small"], &["epochs", "batch", "workers"], USAGE);
+    let args = Args::parse(&["small"], &["epochs", "batch", "workers", "trace"], USAGE);
     let small = args.has("small");
     let epochs: u64 = args.get("epochs").unwrap_or(if small { 1 } else { 2 });
     let batch = args.get("batch").unwrap_or(64);
@@ -71,6 +73,7 @@ fn run() -> Result<(), BoxError> {
         },
     )?;
 
+    let trace = Trace::begin(args.get("trace"), train.loader())?;
     // The last, partial batch of an epoch is left out.
     let (begun, steps) = (Instant::now(), (pictures.train / batch.max(1)) as u64);
     let (mut trained, mut waited) = (Duration::ZERO, Duration::ZERO);
@@ -105,6 +108,7 @@ fn run() -> Result<(), BoxError> {
         );
     }
 
+    trace.finish()?;
     println!("\n{}\n", train.loader().stats().ok_or("an epoch has run")?);
     println!(
         "accuracy {:.1} % on {} test pictures; {:.1} s in all, {:.1} s of it training, which waited {:.3} s for data ({:.2} %)",

@@ -5,7 +5,8 @@
 //!
 //! `cargo run --release --no-default-features --features text,candle --example train_text`
 //!
-//! Options: `--steps N`, `--small` (a few seconds, to see that it runs). The killed training is a
+//! Options: `--steps N`, `--small` (a few seconds, to see that it runs), `--trace FILE` (a timeline
+//! for `ui.perfetto.dev` of the training that is never stopped). The killed training is a
 //! process of its own, which this program starts as `train_text --in FOLDER`; the two ranks take
 //! turns in one process and add their gradients, as an all-reduce does.
 
@@ -36,8 +37,9 @@ use datapipes_text::{
 use serde_json::{Value, json};
 use support::args::Args;
 use support::texts;
+use support::trace::Trace;
 
-const USAGE: &str = "train_text [--steps N] [--small]";
+const USAGE: &str = "train_text [--steps N] [--small] [--trace FILE]";
 /// Rows of a step, over all ranks.
 const ROWS: usize = 8;
 /// Steps from a save of the training to the next one.
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> std::result::Result<(), BoxError> {
-    let args = Args::parse(&["small"], &["steps", "in"], USAGE);
+    let args = Args::parse(&["small"], &["steps", "in", "trace"], USAGE);
     let mut job = Job::new(args.has("small"));
     if let Some(steps) = args.get("steps") {
         job.steps = steps;
@@ -72,10 +74,12 @@ fn run() -> std::result::Result<(), BoxError> {
     // A training that is never stopped.
     let begun = Instant::now();
     let mut whole: Vec<Step> = Vec::new();
+    job.trace = args.get("trace");
     job.train(folder, 1, false, |step, _| {
         whole.push(step);
         Ok(())
     })?;
+    job.trace = None;
     let mean = |steps: &[Step]| steps.iter().map(|s| s.loss).sum::<f32>() / steps.len() as f32;
     let (first, last) = (mean(&whole[..5]), mean(&whole[whole.len() - 5..]));
     println!(
@@ -158,6 +162,8 @@ struct Job {
     width: usize,
     blocks: usize,
     steps: u64,
+    /// File for a trace of the first rank.
+    trace: Option<PathBuf>,
 }
 
 impl Job {
@@ -169,6 +175,7 @@ impl Job {
             width: if small { 32 } else { 64 },
             blocks: if small { 1 } else { 2 },
             steps: if small { 30 } else { 120 },
+            trace: None,
         }
     }
 
@@ -251,6 +258,7 @@ impl Job {
     ) -> std::result::Result<(), BoxError> {
         let loaders = (0..world).map(|rank| self.loader(folder, (rank, world)));
         let loaders = loaders.collect::<std::result::Result<Vec<_>, _>>()?;
+        let trace = Trace::begin(self.trace.clone(), loaders[0].loader())?;
         // Weights are saved first, under a name with the place in the data; the checkpoint after
         // them marks the pair as complete.
         let path = folder.join("checkpoint");
@@ -287,6 +295,7 @@ impl Job {
             }
             after(step, number)?;
         }
+        trace.finish()?;
         Ok(())
     }
 

@@ -9,7 +9,8 @@
 //! Options: `--out DIR` (folder for `settings.json` and `heat.svg`; without it both go into a
 //! temporary folder that is removed at the end), `--cores N` and `--gpus N` (most workers, and their
 //! step), `--prefetch N` (longest queue, 3), `--batch N`, `--batches N` (of each run), `--size
-//! PIXELS`, `--memory MIB` (bound of the items held), `--step MS` (time of a training step).
+//! PIXELS`, `--memory MIB` (bound of the items held), `--step MS` (time of a training step), `--report
+//! FILE` (a page for a browser about that epoch, with the grid).
 
 mod support;
 
@@ -23,7 +24,7 @@ use support::args::Args;
 use support::{images, shards};
 
 const USAGE: &str = "tune [PATH] [--out DIR] [--cores N] [--gpus N] [--prefetch N] [--batch N] [--batches N] [--size PIXELS] \
-                     [--memory MIB] [--step MS]";
+                     [--memory MIB] [--step MS] [--report FILE]";
 
 fn main() -> ExitCode {
     support::exit_code(run())
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let known = [
-        "out", "cores", "gpus", "prefetch", "batch", "batches", "size", "memory", "step",
+        "out", "cores", "gpus", "prefetch", "batch", "batches", "size", "memory", "step", "report",
     ];
     let args = Args::parse(&[], &known, USAGE);
     let (path, batches) = match args.words.first() {
@@ -88,6 +89,11 @@ fn run() -> Result<(), BoxError> {
 
     // This line is all that a training program needs.
     let loader = builder().settings_from(&settings)?.build()?;
+    let report = args.get::<PathBuf>("report");
+    let page = report
+        .as_ref()
+        .map(|path| loader.report(path))
+        .transpose()?;
     let begun = Instant::now();
     let mut count = 0;
     for result in loader.epoch(0).blocking() {
@@ -100,5 +106,10 @@ fn run() -> Result<(), BoxError> {
         search.best,
         count as f64 / seconds
     );
+    if let (Some(path), Some(mut page)) = (report, page) {
+        page.tuning(&grid);
+        page.finish()?;
+        println!("a report of it is in {}", path.display());
+    }
     Ok(())
 }

@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release --example workloads -- w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs
 //! N] [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE]
-//! [--in-flight N] [--processes N] [--tokenizer FILE] [--floor] [--peers] [--stats] --json`; options may also
-//! be given as `key=value`.
+//! [--in-flight N] [--processes N] [--tokenizer FILE] [--floor] [--peers] [--stats] [--trace FILE] --json`; options
+//! may also be given as `key=value`. A trace is a timeline for `ui.perfetto.dev`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); the cost of an item.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
@@ -36,11 +36,12 @@ use datapipes_io::list_files;
 use datapipes_io::prelude::*;
 use datapipes_io::stores;
 use support::args::Args;
+use support::trace::Trace;
 use support::{images, shards};
 
 const USAGE: &str = "workloads w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
                      [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--processes N] \
-                     [--scaled] [--tokenizer FILE] [--floor] [--stats] [--json]";
+                     [--scaled] [--tokenizer FILE] [--floor] [--stats] [--trace FILE] [--json]";
 
 fn main() -> Result<(), BoxError> {
     datapipes::worker::init();
@@ -57,6 +58,7 @@ fn main() -> Result<(), BoxError> {
         "in-flight",
         "processes",
         "tokenizer",
+        "trace",
     ];
     let args = Args::parse(
         &["json", "scaled", "stats", "floor", "peers"],
@@ -392,6 +394,7 @@ struct Meter {
     workers: usize,
     order: Order,
     in_flight: Option<usize>,
+    trace: Option<PathBuf>,
     epochs: u64,
     stats: bool,
     json: bool,
@@ -421,6 +424,7 @@ impl Meter {
             workers,
             order,
             in_flight: args.get("in-flight"),
+            trace: args.get("trace"),
             epochs,
             stats: args.has("stats"),
             json: args.has("json"),
@@ -458,6 +462,7 @@ impl Meter {
             builder = builder.concurrency(in_flight);
         }
         let loader = builder.build()?;
+        let trace = Trace::begin(self.trace.take(), &loader)?;
         for epoch in 0..self.epochs {
             let (paused, used) = (Instant::now(), cpu_seconds());
             other();
@@ -477,6 +482,7 @@ impl Meter {
         }
         self.wall_s = begun.elapsed().as_secs_f64();
         self.cpu_s = cpu_seconds() - cpu;
+        trace.finish()?;
         if self.stats {
             eprintln!(
                 "{}\n{}",

@@ -10,6 +10,7 @@ pub mod shapes;
 pub mod shards;
 #[cfg(feature = "text")]
 pub mod texts;
+pub mod trace;
 
 /// Prints the error of a program that failed, and returns its exit code.
 pub fn exit_code(result: Result<(), datapipes::BoxError>) -> std::process::ExitCode {

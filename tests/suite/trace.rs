@@ -364,3 +364,40 @@ fn a_trace_of_a_cheap_epoch_is_bounded() {
     assert!(read.slices.len() as u64 <= written.events);
     read.check();
 }
+
+/// Chrome's own reader finds the tracks and slices that were written: with the package
+/// `@paulirish/trace_engine` in the folder `DATAPIPES_TRACE_ENGINE`, and Node.js.
+#[test]
+fn the_trace_engine_of_chrome_finds_what_was_written() {
+    let Some(modules) = std::env::var_os("DATAPIPES_TRACE_ENGINE") else {
+        println!("skipped: no DATAPIPES_TRACE_ENGINE");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json");
+    let loader = DataLoader::builder(graph()).workers(2).build().unwrap();
+    let trace = loader.trace_at(TraceLevel::Item, &path).unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 10);
+    trace.finish().unwrap();
+    let trace = read(&path);
+    // Of each name on each track, the number of slices and their nanoseconds.
+    let mut written = BTreeMap::<String, BTreeMap<String, (u64, u64)>>::new();
+    for slice in &trace.slices {
+        let track = written.entry(trace.names[&slice.track].clone());
+        let (number, time) = track.or_default().entry(slice.name.clone()).or_default();
+        *number += 1;
+        *time += ((slice.end - slice.at) * 1000.0).round() as u64;
+    }
+    assert!(written.len() > 3, "{written:?}");
+
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/trace_engine.mjs");
+    let output = std::process::Command::new("node")
+        .arg(script)
+        .args([&modules, path.as_os_str()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let found: BTreeMap<_, _> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(written, found, "{said}");
+}

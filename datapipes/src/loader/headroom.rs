@@ -9,6 +9,9 @@ use crate::{BoxError, Error, ErrorKind, Histogram, Result};
 
 /// Number of batches that are repeated.
 const CACHED: usize = 8;
+/// Largest gain that is printed as a number. Beyond it what is left takes next to no time, and its
+/// measurement is chance.
+const LARGEST: f64 = 100.0;
 
 /// Result of [`DataLoader::headroom`]. Prints as a few lines.
 #[derive(Clone, Debug)]
@@ -122,7 +125,8 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
 }
 
 impl Headroom {
-    /// Returns how many times as fast the loop would be if loading cost nothing.
+    /// Returns how many times as fast the loop would be if loading cost nothing. The number means
+    /// little if the step takes next to no time.
     pub fn gain(&self) -> f64 {
         self.with_loading.mean().as_secs_f64() / self.without_loading.mean().as_secs_f64().max(1e-9)
     }
@@ -157,11 +161,14 @@ impl Headroom {
 impl fmt::Display for Headroom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (now, alone) = (self.with_loading.mean(), self.without_loading.mean());
-        writeln!(
+        write!(
             f,
-            "a step takes {now:.1?} with loading, {alone:.1?} without: at most {:.2} times as fast",
-            self.gain()
+            "a step takes {now:.1?} with loading, {alone:.1?} without: "
         )?;
+        match self.gain() {
+            LARGEST.. => writeln!(f, "loading is nearly all of it")?,
+            gain => writeln!(f, "at most {gain:.2} times as fast")?,
+        }
         writeln!(f, "  with:    {}", self.with_loading)?;
         writeln!(f, "  without: {}", self.without_loading)?;
         write!(f, "  what each part needs for a batch:")?;
@@ -171,7 +178,11 @@ impl fmt::Display for Headroom {
         // Without workers all parts are one.
         if self.stats.workers > 0 {
             for (remedy, gain) in self.remedies() {
-                write!(f, "\n  the most that {remedy} can give: {gain:.2} times")?;
+                write!(f, "\n  the most that {remedy} can give: ")?;
+                match gain {
+                    LARGEST.. => write!(f, "over {LARGEST} times, as the rest takes no time")?,
+                    gain => write!(f, "{gain:.2} times")?,
+                }
             }
         }
         Ok(())
@@ -185,6 +196,25 @@ mod tests {
 
     fn pause(time: u64) {
         std::thread::sleep(Duration::from_millis(time));
+    }
+
+    /// Returns the result for parts that need so many seconds.
+    fn with(parts: &[(PartKind, f64)], workers: usize) -> Headroom {
+        let part = |&(kind, seconds)| PartPace {
+            part: String::new(),
+            kind,
+            seconds,
+            node: None,
+        };
+        Headroom {
+            with_loading: Histogram::default(),
+            without_loading: Histogram::default(),
+            parts: parts.iter().map(part).collect(),
+            stats: Stats {
+                workers,
+                ..Stats::default()
+            },
+        }
     }
 
     #[test]
@@ -230,23 +260,6 @@ mod tests {
     #[test]
     fn the_most_that_a_remedy_gives_is_up_to_the_slowest_part_that_it_leaves() {
         use PartKind::{Consumer, Cores, Link, Requests, Segment, Thread, Workers};
-        let with = |parts: &[(PartKind, f64)], workers| {
-            let part = |&(kind, seconds)| PartPace {
-                part: String::new(),
-                kind,
-                seconds,
-                node: None,
-            };
-            Headroom {
-                with_loading: Histogram::default(),
-                without_loading: Histogram::default(),
-                parts: parts.iter().map(part).collect(),
-                stats: Stats {
-                    workers,
-                    ..Stats::default()
-                },
-            }
-        };
         let gains = |parts: &[(PartKind, f64)]| with(parts, 2).remedies().map(|(_, gain)| gain);
         let io = [
             (Requests('A'), 8.0),
@@ -274,6 +287,27 @@ mod tests {
             ]
         );
         assert!(!with(&[(Thread, 3.0)], 0).to_string().contains("the most"));
+    }
+
+    #[test]
+    fn a_gain_over_a_step_that_takes_no_time_has_no_number() {
+        use PartKind::{Consumer, Requests, Workers};
+        let parts = [(Requests('A'), 0.004), (Workers, 0.002), (Consumer, 5e-8)];
+        let mut headroom = with(&parts, 2);
+        headroom.with_loading.add(Duration::from_millis(4));
+        headroom.without_loading.add(Duration::from_nanos(50));
+        let text = headroom.to_string();
+        assert!(
+            text.contains("without: loading is nearly all of it\n"),
+            "{text}"
+        );
+        assert!(text.contains("storage can give: 2.00 times\n"), "{text}");
+        headroom.parts.remove(0);
+        let text = headroom.to_string();
+        assert!(
+            text.contains("decoding can give: over 100 times, as the rest takes no time\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -21,9 +21,10 @@ use crate::stores::{Get, Meta, Object, Store};
 ///   do not match the lock's pattern are left alone.
 /// - A file that is read is compared again, by the size and version that it has now. A file that
 ///   the lock does not have is refused.
-/// - These errors are of kind `Config`: they end an epoch under every policy, since the order of
-///   the samples is another one. A lock with hashes also [verifies](Verify) each file that is read
-///   as a whole; wrong content is `Corrupt`, in the place of the file.
+/// - These errors name the node that would use the files. They are of kind `Config`: they end an
+///   epoch under every policy, since the order of the samples is another one. A lock with hashes
+///   also [verifies](Verify) each file that is read as a whole; wrong content is `Corrupt`, in the
+///   place of the file.
 ///
 /// Memory holds the lock, and the whole listing until it was compared.
 #[derive(Clone, Debug)]
@@ -166,6 +167,7 @@ mod tests {
         let loader = loader.build().unwrap();
         let error = loader.epoch(0).blocking().find_map(Result::err).unwrap();
         assert_eq!(error.kind(), ErrorKind::Config);
+        assert_eq!(error.node(), Some("list_files"));
         error.to_string()
     }
 
@@ -230,6 +232,7 @@ mod tests {
             let files = store.clone().locked(&lock).files([key]).load_files();
             let error = files.collect().unwrap_err().to_string();
             assert!(error.contains(key) && error.contains(what), "{error}");
+            assert!(error.starts_with("load_files: "), "{error}");
         }
     }
 }
