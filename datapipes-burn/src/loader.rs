@@ -270,7 +270,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// batches report it.
     ///
     /// The checkpoint of a loader [for several devices](BurnLoader::for_devices) is that of all of
-    /// its slices. It can be resumed for as many devices, or [fewer](Checkpoint::merge).
+    /// its slices. It can be resumed for as many devices, or another number where
+    /// [`Checkpoint::merge`] permits it.
     ///
     /// # Errors
     /// As [`DataLoader::resume`]; a problem that only a slice detects is the one error of that

@@ -3,10 +3,13 @@
 //! `cargo bench -p datapipes-text --features tokenizers [-- --json] [-- pack|tokenize|store]`. One
 //! line a case: tokens a second, those of the floor, the ratio and its goal (medians of rounds in
 //! turn; the ratio is that of paired rounds). The text is synthetic, Zipf-like words of syllables,
-//! and the tokenizer a byte-level BPE trained on it.
+//! and the tokenizer a byte-level BPE trained on it. Peers of the store run where `DATAPIPES_PEERS`
+//! names a Python that has them.
 
 use std::fs::File;
 use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,6 +86,34 @@ fn case<'a, R>(
         floor,
         goal,
     }
+}
+
+/// Makes a case of a peer of `benches/peers/tokens.py`, if `DATAPIPES_PEERS` names a Python that has
+/// it. Its own words say why it does not run.
+fn peer<'a>(
+    name: &str,
+    floor: usize,
+    peer: &'a str,
+    store: &'a Path,
+    tokens: usize,
+) -> Option<Case<'a>> {
+    let python = std::env::var_os("DATAPIPES_PEERS")?;
+    let run = move || {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/peers/tokens.py");
+        let mut command = Command::new(&python);
+        command.args([script, peer]).arg(store);
+        let command = command.arg(tokens.to_string()).stderr(Stdio::inherit());
+        let said = command.output().ok()?.stdout;
+        let seconds = String::from_utf8_lossy(&said).lines().last()?.parse();
+        seconds.map(Duration::from_secs_f64).ok()
+    };
+    run()?;
+    Some(Case {
+        name: name.to_owned(),
+        run: Box::new(move || run().expect("it has run before")),
+        floor,
+        goal: None,
+    })
 }
 
 /// Runs the cases in turn, so that all see the same machine, and prints them.
@@ -424,7 +455,7 @@ fn store(json: bool) -> Result<(), Error> {
     let batches = DataLoader::builder(batches).workers(0).build()?;
     let order = Permutation::new(store.len() / LENGTH as u64, 7);
     let mut ring = vec![0u8; BATCH * LENGTH * 2];
-    let cases = vec![
+    let mut cases = vec![
         case("memcpy of the ids, in one piece", 0, None, || {
             copy.copy_from_slice(&bytes)
         }),
@@ -454,6 +485,13 @@ fn store(json: bool) -> Result<(), Error> {
             epoch(&rows, drop)
         }),
     ];
+    for (name, floor, script) in [
+        ("NumPy's memmap: random windows, ids copied", 0, "ids"),
+        ("NumPy's memmap: random windows, all fields", 4, "fields"),
+        ("LitData's TokensLoader: random windows, ids", 0, "litdata"),
+    ] {
+        cases.extend(peer(name, floor, script, &path, tokens));
+    }
     compare(json, tokens, cases);
 
     let plan =

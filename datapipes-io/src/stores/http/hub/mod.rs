@@ -24,6 +24,8 @@ use tracing::{info, warn};
 
 use super::address::check_key;
 use super::answer::Answer;
+#[cfg(feature = "testing")]
+use super::list::corrupt;
 use super::list::no_key;
 use super::list::pages::folder_of;
 use super::{Asked, Http};
@@ -159,6 +161,22 @@ impl Hub {
     /// ```
     pub fn is_repository(url: &str) -> bool {
         Repository::parse(url).is_ok_and(|repository| repository.folder.is_empty())
+    }
+
+    /// Returns the files on all pages of a listing, with their sizes, as the store reads them. For
+    /// the fuzz target.
+    ///
+    /// # Errors
+    /// `Corrupt` for a page that is no list of files and folders.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn parse_listing(pages: &[&[u8]]) -> Result<Vec<(Box<str>, Option<u64>)>> {
+        let mut listing = tree::Pages::default();
+        for page in pages {
+            let read = listing.feed(page).and_then(|()| listing.end());
+            read.map_err(|why| corrupt("a listing", why))?;
+        }
+        Ok(listing.into_files().to_vec())
     }
 
     fn of(http: Http, repository: Repository, offline: bool) -> Hub {

@@ -34,6 +34,32 @@ struct Found {
 /// A file with its size, or a folder.
 type Entries = BTreeMap<Box<str>, Option<Option<u64>>>;
 
+/// A listing of all pages that have arrived.
+#[derive(Default)]
+pub struct Pages {
+    entries: Entries,
+    page: Elements,
+}
+
+impl Pages {
+    /// Adds the next bytes of a page. An error says what is wrong with it.
+    pub fn feed(&mut self, data: &[u8]) -> Result<(), &'static str> {
+        let entries = &mut self.entries;
+        self.page.feed(data, &mut |element| add(entries, element))
+    }
+
+    /// Ends a page. An error says what is wrong with it.
+    pub fn end(&mut self) -> Result<(), &'static str> {
+        std::mem::take(&mut self.page).end()
+    }
+
+    /// Returns the files in ascending order of the bytes of their paths.
+    pub fn into_files(self) -> Files {
+        let file = |(path, file): (Box<str>, Option<Option<u64>>)| Some((path, file?));
+        self.entries.into_iter().filter_map(file).collect()
+    }
+}
+
 /// Reads all pages of a listing, and returns the files in ascending order of the bytes of their
 /// paths; none if there is no such folder.
 ///
@@ -41,7 +67,7 @@ type Entries = BTreeMap<Box<str>, Option<Option<u64>>>;
 /// `Corrupt` for a page that is no list of files, or that repeats earlier files only, so that the
 /// pages would never end; `Denied` for a next page on another host; `Limit`.
 pub async fn list(http: &Http, first: Url, name: String) -> Result<Files> {
-    let mut entries = Entries::new();
+    let mut pages = Pages::default();
     let mut next = Some(first);
     let mut asked = Asked {
         key: "",
@@ -59,32 +85,28 @@ pub async fn list(http: &Http, first: Url, name: String) -> Result<Files> {
             .headers()
             .get("x-error-code")
             .is_some_and(|code| code == "EntryNotFound");
-        if missing && entries.is_empty() {
+        if missing && pages.entries.is_empty() {
             break;
         }
         let from = found.url().clone();
         let answer = Answer::check(&http.0, &asked, found, None).await?;
         let (headers, mut body) = answer.into_stream(&http.0, asked.name.clone());
         next = next_page(http, &headers, &from, &asked.name)?;
-        let known = entries.len();
-        let mut elements = Elements::default();
+        let known = pages.entries.len();
         let wrong = |why| corrupt(&asked.name, why);
         while let Some(data) = body.next().await {
-            elements
-                .feed(&data?, &mut |element| add(&mut entries, element))
-                .map_err(wrong)?;
-            if entries.len() > MOST {
+            pages.feed(&data?).map_err(wrong)?;
+            if pages.entries.len() > MOST {
                 let words = format!("{}: more than {MOST} files and folders", asked.name);
                 return Err(Error::new(ErrorKind::Limit, words));
             }
         }
-        elements.end().map_err(wrong)?;
-        if next.is_some() && entries.len() == known {
+        pages.end().map_err(wrong)?;
+        if next.is_some() && pages.entries.len() == known {
             return Err(wrong("a page with nothing new on it and another after it"));
         }
     }
-    let file = |(path, file): (Box<str>, Option<Option<u64>>)| Some((path, file?));
-    Ok(entries.into_iter().filter_map(file).collect())
+    Ok(pages.into_files())
 }
 
 fn add(entries: &mut Entries, element: &[u8]) -> Result<(), &'static str> {
