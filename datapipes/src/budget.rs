@@ -281,8 +281,19 @@ pub(crate) struct Account {
     seen: Arc<AtomicUsize>,
     /// Bytes of the largest item, if they are known before.
     largest: Option<usize>,
-    /// Counters of the nodes inside, whose items may be heavier than the output.
-    inside: Arc<[Arc<Counters>]>,
+    /// Steps whose items may be heavier than the output.
+    inside: Arc<[Inside]>,
+}
+
+/// A step of a part that makes items for an edge.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    pub counters: Arc<Counters>,
+    /// Bytes of each of its items, if they are always the same.
+    pub exact: Option<usize>,
+    /// True if the next step makes several items of one, so that one of this step's items lives on
+    /// while the next step's items are given.
+    pub is_kept: bool,
 }
 
 impl Account {
@@ -294,7 +305,7 @@ impl Account {
         share: usize,
         pollers: usize,
         (seen, largest): (Arc<AtomicUsize>, Option<usize>),
-        inside: Vec<Arc<Counters>>,
+        inside: Vec<Inside>,
     ) -> Self {
         let inside = inside.into();
         Account {
@@ -308,17 +319,37 @@ impl Account {
         }
     }
 
-    /// Returns the expected weight of one item.
+    /// Returns the expected bytes of one item while it is made: with those of the item that it is
+    /// made of, and of the items inside that live on.
     fn each(&self) -> usize {
         let seen = match self.seen.load(Ordering::Relaxed) {
             0 => (self.share / UNKNOWN).max(1),
             seen => seen,
         };
-        let inside = self
-            .inside
-            .iter()
-            .map(|counters| counters.weight.load(Ordering::Relaxed));
-        inside.fold(seen.max(self.largest.unwrap_or(0)), usize::max)
+        let (mut most, mut kept, mut before) = (seen.max(self.largest.unwrap_or(0)), 0, 0);
+        for step in &*self.inside {
+            let weight = self.weight(step);
+            most = most.max(kept + before + weight);
+            kept += if step.is_kept { weight } else { 0 };
+            before = if step.is_kept { 0 } else { weight };
+        }
+        most
+    }
+
+    /// Returns the bytes of an item of a step inside.
+    fn weight(&self, step: &Inside) -> usize {
+        let recent = || {
+            self.largest
+                .unwrap_or(0)
+                .max(step.counters.weight.load(Ordering::Relaxed))
+        };
+        step.exact.unwrap_or_else(recent)
+    }
+
+    /// Returns the bytes of the items inside that live on while the output is given.
+    fn kept(&self) -> usize {
+        let kept = self.inside.iter().filter(|step| step.is_kept);
+        kept.map(|step| self.weight(step)).sum()
     }
 
     /// Returns how many items a poll may make.
@@ -342,6 +373,7 @@ impl Account {
             id,
             account,
             input: 0,
+            kept: 0,
             held: 0,
             alone: false,
             begun: false,
@@ -476,8 +508,11 @@ impl Awaited {
 pub(crate) struct Credit {
     account: Account,
     id: u64,
-    /// Bytes of the input that is still there.
+    /// Bytes of the input that is still there, and those that are `kept`.
     input: usize,
+    /// Bytes of items inside, of which more output is made. They are also part of what is expected
+    /// for an item.
+    kept: usize,
     /// All bytes held, including `input`.
     held: usize,
     /// True while a poll without a stake runs.
@@ -503,7 +538,7 @@ impl Credit {
     /// Reserves the expected weight of an item. If the bytes are not available, the task is woken
     /// when they may be.
     pub(crate) fn reserve(&mut self, cx: &Context<'_>) -> bool {
-        let each = self.account.each();
+        let each = self.expected(1);
         self.acquire(cx, each, 0, Limit::Share, self.input)
             .is_some()
     }
@@ -511,7 +546,7 @@ impl Credit {
     /// Reserves the expected weight of an item, whatever is available.
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
-        let least = self.input.saturating_add(self.account.each());
+        let least = self.input.saturating_add(self.expected(1));
         self.set(self.held.max(least), self.input);
     }
 
@@ -546,9 +581,9 @@ impl Credit {
         awaited: impl FnOnce() -> bool,
     ) -> Poll<usize> {
         let stake = self.account.stake;
-        let (each, max) = (self.account.each(), max.min(self.account.at_once()));
-        let stake = stake.max(each.saturating_mul(max));
-        if let Some(covered) = self.acquire(cx, each, stake, limit, self.input) {
+        let max = max.min(self.account.at_once());
+        let stake = stake.max(self.expected(max));
+        if let Some(covered) = self.acquire(cx, self.expected(1), stake, limit, self.input) {
             return Poll::Ready(if covered { max } else { 1 });
         }
         if !awaited() {
@@ -585,8 +620,24 @@ impl Credit {
     /// Ends a poll that made nothing yet: keeps the expected weight of up to `max` items.
     pub(crate) fn poll_pending(&mut self, max: usize) {
         self.begun = true;
-        let each = self.account.each().saturating_mul(max);
-        self.set(self.held.min(self.input.saturating_add(each)), self.input);
+        let expected = self.expected(max);
+        self.set(
+            self.held.min(self.input.saturating_add(expected)),
+            self.input,
+        );
+    }
+
+    /// Returns the expected bytes of so many items beside what is there.
+    fn expected(&self, items: usize) -> usize {
+        let bytes = self.account.each().saturating_mul(items);
+        bytes.saturating_sub(self.kept)
+    }
+
+    /// Returns the bytes that are left of an input until all of the output is given, and of items
+    /// inside that live as long.
+    pub(crate) fn keep(&mut self, input: usize) -> usize {
+        self.kept = self.account.kept();
+        input + self.kept
     }
 
     /// Ends a poll that made items: learns their weight, and parts with their bytes. `input` is the

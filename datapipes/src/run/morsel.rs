@@ -419,10 +419,11 @@ impl MorselJob {
             }) {
                 Some(mut chunk) => {
                     given += chunk.len;
-                    // Part of the input is still there.
+                    // Part of the input is still there, or all of it and what was made of it.
                     let left = match arity {
                         Arity::One => input / items * items.saturating_sub(given),
-                        _ => input,
+                        Arity::AtMostOne => input,
+                        Arity::Any => credit.keep(input),
                     };
                     chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
                     let failed = chunk.errors > 0;

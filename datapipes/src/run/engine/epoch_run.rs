@@ -11,7 +11,7 @@ use super::inputs::unordered;
 use super::log::EpochLog;
 use super::wiring::Splits;
 use crate::batch_buffer::Rows;
-use crate::budget::{Account, Budget, stake};
+use crate::budget::{Account, Budget, Inside, stake};
 use crate::checkpoint::{Cursor, Trim};
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
@@ -26,7 +26,7 @@ use crate::run::pool::Starved;
 use crate::run::scope::Scope;
 use crate::run::timeline::{SegmentTimeline, TraceLevel};
 use crate::sync::lock;
-use crate::{Context, Error, Rank, Result, Uneven, Work};
+use crate::{Arity, Context, Error, Rank, Result, Uneven, Work};
 
 /// A running epoch: the shared state of its nodes, and the measurements at its edges.
 pub(crate) struct EpochRun {
@@ -289,14 +289,16 @@ impl EpochRun {
             Work::Io if plan.seldom_waits => tasks + plan.workers,
             Work::Io => tasks,
         };
-        let inside = plan
-            .nodes
-            .iter()
-            .map(|&id| self.counters[id].clone())
-            .collect();
+        let node = |id: usize| &self.engine.flow.nodes[id];
+        let next = plan.nodes.iter().skip(1).map(Some).chain([None]);
+        let inside = plan.nodes.iter().zip(next).map(|(&id, next)| Inside {
+            counters: self.counters[id].clone(),
+            exact: node(id).node.edge.exact(),
+            is_kept: next.is_some_and(|&next| node(next).hints().arity == Arity::Any),
+        });
         let share = if plan.fed { plan.bytes / 2 } else { plan.bytes };
         let seen = (seen, self.engine.settings.largest_item);
-        Account::new(&self.budget, number, share, pollers, seen, inside)
+        Account::new(&self.budget, number, share, pollers, seen, inside.collect())
     }
 
     /// Returns the account of the items that are read ahead for a segment.
