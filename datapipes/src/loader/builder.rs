@@ -183,15 +183,16 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the limit, in bytes, of all items together that wait on edges or are being made.
-    /// Defaults to 1 GiB.
+    /// Sets the limit, in bytes, of all items together that wait on edges or are being made, in one
+    /// epoch: several that are read at once have this limit each. Defaults to 1 GiB.
     ///
     /// Each edge has an equal share. Bytes are reserved before an item is made, according to the
     /// weight of earlier items, so that the number of items in flight follows their size. If the
     /// consumer waits for an item, that item passes whatever its size. The total is therefore at
-    /// most the limit plus one item. The size of an item is known only once it is made, so the
-    /// first large ones may exceed the limit by one item for each worker, as listed below; a limit
-    /// of one or two items in [processes](Graph::in_processes) was exceeded by up to four.
+    /// most the limit plus one item, and the items of which that one is made. The size of an item is
+    /// known only once it is made, so the first large ones may exceed the limit by one item for each
+    /// worker, as listed below; a limit of one or two items in [processes](Graph::in_processes) was
+    /// exceeded by up to four.
     ///
     /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
     /// they were when it began. If the suspended request holds a resource that the first request
@@ -209,14 +210,18 @@ impl<T: Send + 'static> Builder<T> {
     ///   exceeds an edge's share divided by twice the number of threads (in a part, by five times
     ///   the number of processes). Once one such item is known, as many are made at a time as fit.
     ///   [`largest_item`](Builder::largest_item) makes it known before;
+    /// - what an item keeps alive besides its own bytes: a slice of a larger buffer, such as a member of
+    ///   an uncompressed archive, keeps all of the buffer. If few members of each archive are kept for
+    ///   long, as by a `filter` before a `shuffle`, copy those;
     /// - one item where a reader that waits for it is dropped, such as an output of a fork;
     /// - items that several workers make at the same moment, if they are more than a thousand times
     ///   as large as all earlier items;
     /// - the working memory of a step besides its items;
     /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
     /// - up to 32 MiB of shared memory that each process of a part uses again;
-    /// - items that pipes hold themselves (a shuffle buffer, the parts of a file that is read as it
-    ///   arrives), counted in items or bytes.
+    /// - items that pipes hold themselves (a shuffle buffer, a batch that is being filled, the parts of
+    ///   a file that is read as it arrives), counted in items or bytes;
+    /// - batches that [`prefetch_to_device`](super::DataLoader::prefetch_to_device) has uploaded.
     ///
     /// [`DataLoader::explain`] prints the limit and the buffers of pipes. Without workers nothing
     /// waits on any edge.
@@ -228,7 +233,7 @@ impl<T: Send + 'static> Builder<T> {
     /// States how many bytes the largest item of any step has, as it is
     /// [weighed](crate::Graph::weighed). [`memory`](Builder::memory) then holds from the first item
     /// on, also where several workers make large items at the same moment: no step begins an item
-    /// without that many bytes. By default the weight of an item is learned from those before.
+    /// without that many bytes for it, and for each item of which it is made. By default the weight of an item is learned from those before.
     ///
     /// The number of items in flight is that of the largest items that fit, also where most items are
     /// smaller. State it where sizes differ little, or where memory matters more than speed. An item

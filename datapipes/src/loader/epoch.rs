@@ -29,6 +29,10 @@ use crate::{Error, Item, Result};
 /// stream never wait for a function of the graph. Such an epoch begins on a thread of its own,
 /// which hands items over by the thousand if they are cheap.
 ///
+/// Items that are ready are delivered, whatever later items do. Items of less than 20 µs (in
+/// processes: 0.2 ms) are made several at a time: where one of them never completes, it withholds at
+/// most a sixty-fourth of the number before it.
+///
 /// An epoch cannot be read inside a function of its own loader's graph. Nor can it be read inside a
 /// function of another loader's graph, if a function of this graph reads an epoch of that other
 /// loader. In both cases the epoch would wait for itself, and returns an error of kind

@@ -82,7 +82,12 @@ impl Checkpoint {
             fitted(saved, share, false)
                 .map_err(|why| refused(format!("rank {rank} of {world} cannot go on: {why}")))
         });
-        parts.collect()
+        let mut parts = parts.collect::<Result<Vec<_>>>()?;
+        let in_turn = parts.len();
+        parts
+            .iter_mut()
+            .for_each(|(_, _, resume)| resume.in_turn = in_turn);
+        Ok(parts)
     }
 }
 
@@ -150,6 +155,7 @@ impl Saved {
             position: saved.position(),
             cursors: Arc::new(cursors),
             other_ranks,
+            in_turn: 1,
         })
     }
 }

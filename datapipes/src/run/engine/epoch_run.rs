@@ -76,6 +76,8 @@ pub(crate) struct Resume {
     /// True if other ranks began the epoch: the last step of all may have had fewer items than the
     /// others.
     pub other_ranks: bool,
+    /// Number of ranks that this process reads in turn, which share its bytes.
+    pub in_turn: usize,
 }
 
 /// Rank whose part of the data an epoch reads: the loader's own, or a rank of the job that began
@@ -103,7 +105,7 @@ impl EpochRun {
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
         let plan = &engine.plan;
         let budget = Budget::new(
-            plan.bytes(),
+            plan.bytes() / resume.map_or(1, |resume| resume.in_turn),
             2 * plan.segments.len() + queues.len() + 1,
             watch,
         );
