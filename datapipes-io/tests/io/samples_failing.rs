@@ -494,6 +494,72 @@ fn samples_of_plain_files_that_are_put_apart_do_not_build() {
     assert_eq!(build(archives), Ok(()));
 }
 
+/// The rounds of a repeat have the same names, as two data sets may have at their border.
+#[test]
+fn samples_of_plain_files_come_again_in_each_round() {
+    let store = Memory::from_iter(["a.jpg", "a.cls", "b.jpg", "b.cls"].map(|key| (key, "1")));
+    let files = |keys: &[&'static str]| store.clone().files(keys.to_vec());
+    let (one, two): (&[_], &[_]) = (&["a.jpg", "a.cls"], &["a.jpg", "a.cls", "b.jpg", "b.cls"]);
+    let index = store.clone().index(one.to_vec());
+    let loaded = |keys| files(keys).load_files();
+    for (graph, keys) in [
+        (files(one).repeat(3).load_files().samples(), "aaa"),
+        (files(two).repeat(3).load_files().samples(), "ababab"),
+        (loaded(one).repeat(3).samples(), "aaa"),
+        (loaded(one).cache(9).repeat(3).samples(), "aaa"),
+        (loaded(two).samples().repeat(2), "abab"),
+        (index.repeat(3).fetch().samples(), "aaa"),
+        (Graph::concat([loaded(one), loaded(two)]).samples(), "aab"),
+    ] {
+        let all: Vec<_> = keys
+            .chars()
+            .map(|key| (key.to_string(), vec!["jpg".to_owned(), "cls".to_owned()]))
+            .collect();
+        let loader = DataLoader::builder(graph).resumable().build().unwrap();
+        for stop in 0..=all.len() {
+            let mut epoch = loader.epoch(0).blocking();
+            let mut found: Vec<_> = epoch
+                .by_ref()
+                .take(stop)
+                .map(|sample| shown(&sample.unwrap()))
+                .collect();
+            let rest = loader
+                .resume(&epoch.checkpoint().unwrap())
+                .unwrap()
+                .blocking();
+            found.extend(rest.map(|sample| shown(&sample.unwrap())));
+            assert_eq!(found, all, "stopped at {stop}");
+        }
+    }
+}
+
+/// In a later round, too, an error that names no file costs the samples before and after it, and
+/// one that names a file costs the sample of the file.
+#[test]
+fn samples_of_plain_files_never_come_in_halves_in_a_later_round() {
+    for place in [Place::Checked, Place::Nameless] {
+        let members = members(
+            &[
+                vec![("cls", false), ("jpg", true)],
+                vec![("cls", false), ("jpg", false)],
+            ],
+            &[],
+            true,
+        );
+        let graph = graph(place, &members, std::path::Path::new("")).repeat(3);
+        let found: Vec<_> = loader(&graph, 0, Order::Strict)
+            .epoch(0)
+            .blocking()
+            .map(|sample| shown(&sample.unwrap()))
+            .collect();
+        assert!(
+            found.iter().all(|(_, fields)| fields.len() == 2),
+            "{place:?}: {found:?}"
+        );
+        assert_eq!(found.len(), if place == Place::Checked { 3 } else { 0 });
+    }
+}
+
 /// A missing archive in a list counts as no sample, and no sample of the other archives is lost.
 #[test]
 fn an_archive_that_failed_is_no_sample() {
