@@ -754,7 +754,9 @@ impl<T: Send + 'static> Emitter<T> {
     }
 
     /// Takes a snapshot for a pipe that records by [position](Context::position) which inputs it
-    /// holds; see [`Context::snapshot_with`].
+    /// holds; see [`Context::snapshot_with`]. Prefer [`hold_from`](Emitter::hold_from) with
+    /// [`emit_of`](Emitter::emit_of): errors have positions, too, so after an error inside a group
+    /// of `len` items these are no longer the last `len` positions.
     #[inline]
     pub fn snapshot_with<S: crate::Wire>(
         &self,

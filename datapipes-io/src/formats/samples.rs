@@ -183,11 +183,13 @@ impl fmt::Debug for Sample {
 ///   lower case, keys are not. A file without a dot is left out, and so is a file whose name begins
 ///   with a dot unless it is in a folder, which then is its key.
 /// - Names that begin with a part such as `__meta__` are left out.
-/// - Only neighbors belong together: shuffle and shard after this step, or archives before they are
-///   taken apart; a loader does not build otherwise. A key that comes again later is another sample.
-///   A sample never spans two archives.
+/// - Only neighbors belong together: shuffle, shard, sort and mix after this step, or archives before
+///   they are taken apart; a loader does not build otherwise. A key that comes again later is
+///   another sample. A sample never spans two archives, or two rounds of a
+///   [`repeat`](datapipes::Graph::repeat).
 /// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample
-///   keeps the first file.
+///   keeps the first file. If the second is of another source (after a
+///   [`concat`](datapipes::Graph::concat)), it begins another sample.
 /// - A sample with a field `__bad__` that is not empty is left out.
 ///
 /// One rule is stricter: a sample is also left out if one of its members could not be read, because
@@ -308,8 +310,10 @@ const REMEMBERED: usize = 32;
 struct Grouper {
     settings: Samples,
     cx: Context,
-    /// The archive, and the factory of origins below it.
-    parent: Option<(Origin, Children)>,
+    /// The last file.
+    last: Option<Origin>,
+    /// The factory of origins below its archive.
+    children: Option<Children>,
     open: Option<Open>,
     /// A file that failed and whose sample is not known; it may belong to the next sample.
     lost: Option<Lost>,
@@ -337,10 +341,25 @@ struct Open {
 struct Lost(Option<Origin>);
 
 impl Lost {
-    /// Returns true if the sample with this parent and key may lack the file: nothing rules it out.
-    fn may_be_of(&self, parent: Option<&Origin>, known: Option<&str>) -> bool {
+    /// Returns true if the sample with this file and key may lack the lost one: nothing rules it out.
+    fn may_be_of(&self, file: &Origin, known: Option<&str>) -> bool {
         let Lost(Some(item)) = self else { return true };
-        item.parent() == parent && (item.name().is_none() || known.is_none())
+        are_siblings(item, file) && (item.name().is_none() || known.is_none())
+    }
+}
+
+/// Returns true if two files that follow each other are members of one archive, or plain files of
+/// one round of a repeat. In a later round a plain file is a child of the file of the first round,
+/// and has the number of the round. A member of an archive, too, may be a child with this number of
+/// another parent, but both have names.
+fn are_siblings(a: &Origin, b: &Origin) -> bool {
+    match (a.parent(), b.parent()) {
+        (None, None) => true,
+        (Some(above), Some(other)) => {
+            let is_round = a.index() > 0 && (a.name().is_none() || above.name().is_none());
+            above == other || is_round && a.index() == b.index() && are_siblings(above, other)
+        }
+        _ => false,
     }
 }
 
@@ -351,7 +370,8 @@ impl Grouper {
         Grouper {
             settings,
             cx,
-            parent: None,
+            last: None,
+            children: None,
             open: None,
             lost: None,
             suffixes: Vec::new(),
@@ -377,7 +397,7 @@ impl Grouper {
 
     fn group(&mut self, item: Item<File>, ready: &mut Ready) {
         let (File { name, data }, origin) = item.into_parts();
-        self.enter(origin.parent(), ready);
+        self.enter(&origin, ready);
         let Some((key, suffix)) = self.settings.place(&name) else {
             return self.cx.count_dropped(1);
         };
@@ -390,7 +410,10 @@ impl Grouper {
         // An error may have come first, which contains only the key by the names of origins.
         let is_same = |open: &Open| match open.unseen {
             true => open.known.as_deref() == known.or(Some(key)),
-            false => *open.sample.key == *key,
+            false => {
+                *open.sample.key == *key
+                    && !(open.sample.has(&suffix) && open.origin.source() != origin.source())
+            }
         };
         let open = self.open(is_same, key, known, &origin, ready);
         if std::mem::take(&mut open.unseen) && *open.sample.key != *key {
@@ -415,7 +438,7 @@ impl Grouper {
 
     /// Passes an error on, and drops the sample that lacks the failed file.
     fn pass(&mut self, error: Error, ready: &mut Ready) {
-        let here = self.parent.as_ref().map(|(parent, _)| parent);
+        let here = self.last.as_ref().and_then(Origin::parent);
         match error.item() {
             Some(archive) if Some(archive) == here => {
                 if let Some(open) = &mut self.open {
@@ -424,7 +447,7 @@ impl Grouper {
                 self.close(ready);
             }
             Some(file) => {
-                self.enter(file.parent(), ready);
+                self.enter(file, ready);
                 match file.name().and_then(|name| self.key(name)) {
                     Some(key) => {
                         let is_same =
@@ -444,9 +467,8 @@ impl Grouper {
     /// are dropped.
     fn lose(&mut self, file: Option<Origin>) {
         let lost = Lost(file);
-        let parent = self.parent.as_ref().map(|(parent, _)| parent);
         if let Some(open) = &mut self.open {
-            open.broken |= lost.may_be_of(parent, open.known.as_deref());
+            open.broken |= lost.may_be_of(&open.origin, open.known.as_deref());
         }
         match self.lost {
             Some(Lost(None)) => {}
@@ -459,11 +481,14 @@ impl Grouper {
         self.settings.place(name).map(|(key, _)| key)
     }
 
-    /// Ends the sample of another archive.
-    fn enter(&mut self, parent: Option<&Origin>, ready: &mut Ready) {
-        if parent != self.parent.as_ref().map(|(parent, _)| parent) {
-            self.close(ready);
-            self.parent = parent.map(|parent| (parent.clone(), parent.children()));
+    /// Ends the sample of another archive or round.
+    fn enter(&mut self, file: &Origin, ready: &mut Ready) {
+        let last = self.last.replace(file.clone());
+        if last.as_ref().and_then(Origin::parent) != file.parent() {
+            if !last.is_some_and(|last| are_siblings(&last, file)) {
+                self.close(ready);
+            }
+            self.children = file.parent().map(Origin::children);
         }
     }
 
@@ -479,9 +504,9 @@ impl Grouper {
         let lost = self.lost.take();
         if !self.open.as_ref().is_some_and(is_same) {
             self.close(ready);
-            let broken = lost.is_some_and(|lost| lost.may_be_of(origin.parent(), known));
-            let origin = match &self.parent {
-                Some((_, children)) => children.at(origin.index()),
+            let broken = lost.is_some_and(|lost| lost.may_be_of(origin, known));
+            let origin = match &self.children {
+                Some(children) => children.at(origin.index()),
                 None => origin.clone(),
             };
             let key: Arc<str> = key.into();

@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datapipes::index::{ClassBalanced, Indexed, Replacement, Weighted, WeightedOnce};
+use datapipes::pipes::Stop;
 use datapipes::{Checkpoint, DataLoader, Error, ErrorKind, Graph, OnError, Order, Result, Uneven};
 use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
 use datapipes_io::{File, FileRef, Sample, list_files, prelude::*};
@@ -392,19 +394,19 @@ fn samples_of_plain_files_never_come_in_halves() {
     }
 }
 
-/// Files of one sample that a shuffle or a sharding filter put apart would come as halves.
+/// Files of one sample that another step puts apart would come as halves.
 #[test]
 fn samples_of_plain_files_that_are_put_apart_do_not_build() {
     let store = Memory::from_iter([("d/0.jpg", "a"), ("d/0.cls", "b")]);
     let files = || store.clone().files(["d/0.cls", "d/0.jpg"]);
+    let index = || store.clone().index(["d/0.cls", "d/0.jpg"]);
     let build = |graph: Graph<Sample>| {
         let builder = DataLoader::builder(graph).rank(0, 2).uneven(Uneven::Allow);
         builder.build().map(drop).map_err(|error| error.to_string())
     };
     let apart = |graph, by: &str| {
         let said = build(graph).unwrap_err();
-        let expected =
-            format!("samples: groups items that follow each other, and `{by}` puts them apart");
+        let expected = format!(": groups items that follow each other, and `{by}` puts them apart");
         assert!(said.contains(&expected), "{said}");
     };
     apart(
@@ -419,6 +421,65 @@ fn samples_of_plain_files_that_are_put_apart_do_not_build() {
         files().load_files().shuffle(9).samples().sharding_filter(),
         "shuffle",
     );
+    for (data, by) in [
+        (index().shuffle(), "index_shuffle"),
+        (index().shard(), "index_shard"),
+        (
+            index().sampled(Weighted::new([1.0; 2], 2)),
+            "index_weighted",
+        ),
+        (
+            index().sampled(WeightedOnce::new([1.0; 2], 2)),
+            "index_weighted_once",
+        ),
+        (index().sampled(Replacement::new(2)), "index_replacement"),
+        (
+            index().sampled(ClassBalanced::new([0, 1])),
+            "index_class_balanced",
+        ),
+        (index().subset(vec![0, 1, 0, 1]), "index_subset"),
+        (Indexed::mix([(index(), 1.0), (index(), 1.0)]), "index_mix"),
+        (
+            Indexed::concat([index().shuffle(), index()]).repeat(2),
+            "index_shuffle",
+        ),
+    ] {
+        apart(data.fetch().samples(), by);
+    }
+    let two = || [files(), files()];
+    let shares = || two().map(|files| (files, 1.0));
+    for (files, by) in [
+        (Graph::mix(shares()), "mix"),
+        (
+            Graph::mix_by_size(Stop::AllExhausted, shares(), |_| 1),
+            "mix_by_size",
+        ),
+        (Graph::mux(two()), "mux"),
+        (Graph::interleave(two(), 2, 1), "interleave"),
+        (Graph::greedy_join(two()), "greedy_join"),
+        (
+            Graph::concat([files(), files().shuffle(9)]).repeat(2),
+            "shuffle",
+        ),
+        (
+            files().sort_window(9, |file| file.name().len()),
+            "sort_window",
+        ),
+        (files().sample(1), "sample"),
+        (files().sample_with(0.5), "sample_with"),
+    ] {
+        apart(files.load_files().samples(), by);
+    }
+    // Steps that keep neighbors together.
+    let kept = Graph::concat([
+        Indexed::concat([index().subset(0..2), index()])
+            .repeat(2)
+            .fetch(),
+        Graph::concat(two()).repeat(2).take(3).load_files(),
+    ]);
+    assert_eq!(build(kept.samples().sharding_filter()), Ok(()));
+    let alone = DataLoader::builder(index().shard().fetch().samples());
+    assert!(alone.build().is_ok());
     assert_eq!(
         build(files().load_files().samples().shuffle(9).sharding_filter()),
         Ok(())
@@ -431,6 +492,72 @@ fn samples_of_plain_files_that_are_put_apart_do_not_build() {
         .untar()
         .samples();
     assert_eq!(build(archives), Ok(()));
+}
+
+/// The rounds of a repeat have the same names, as two data sets may have at their border.
+#[test]
+fn samples_of_plain_files_come_again_in_each_round() {
+    let store = Memory::from_iter(["a.jpg", "a.cls", "b.jpg", "b.cls"].map(|key| (key, "1")));
+    let files = |keys: &[&'static str]| store.clone().files(keys.to_vec());
+    let (one, two): (&[_], &[_]) = (&["a.jpg", "a.cls"], &["a.jpg", "a.cls", "b.jpg", "b.cls"]);
+    let index = store.clone().index(one.to_vec());
+    let loaded = |keys| files(keys).load_files();
+    for (graph, keys) in [
+        (files(one).repeat(3).load_files().samples(), "aaa"),
+        (files(two).repeat(3).load_files().samples(), "ababab"),
+        (loaded(one).repeat(3).samples(), "aaa"),
+        (loaded(one).cache(9).repeat(3).samples(), "aaa"),
+        (loaded(two).samples().repeat(2), "abab"),
+        (index.repeat(3).fetch().samples(), "aaa"),
+        (Graph::concat([loaded(one), loaded(two)]).samples(), "aab"),
+    ] {
+        let all: Vec<_> = keys
+            .chars()
+            .map(|key| (key.to_string(), vec!["jpg".to_owned(), "cls".to_owned()]))
+            .collect();
+        let loader = DataLoader::builder(graph).resumable().build().unwrap();
+        for stop in 0..=all.len() {
+            let mut epoch = loader.epoch(0).blocking();
+            let mut found: Vec<_> = epoch
+                .by_ref()
+                .take(stop)
+                .map(|sample| shown(&sample.unwrap()))
+                .collect();
+            let rest = loader
+                .resume(&epoch.checkpoint().unwrap())
+                .unwrap()
+                .blocking();
+            found.extend(rest.map(|sample| shown(&sample.unwrap())));
+            assert_eq!(found, all, "stopped at {stop}");
+        }
+    }
+}
+
+/// In a later round, too, an error that names no file costs the samples before and after it, and
+/// one that names a file costs the sample of the file.
+#[test]
+fn samples_of_plain_files_never_come_in_halves_in_a_later_round() {
+    for place in [Place::Checked, Place::Nameless] {
+        let members = members(
+            &[
+                vec![("cls", false), ("jpg", true)],
+                vec![("cls", false), ("jpg", false)],
+            ],
+            &[],
+            true,
+        );
+        let graph = graph(place, &members, std::path::Path::new("")).repeat(3);
+        let found: Vec<_> = loader(&graph, 0, Order::Strict)
+            .epoch(0)
+            .blocking()
+            .map(|sample| shown(&sample.unwrap()))
+            .collect();
+        assert!(
+            found.iter().all(|(_, fields)| fields.len() == 2),
+            "{place:?}: {found:?}"
+        );
+        assert_eq!(found.len(), if place == Place::Checked { 3 } else { 0 });
+    }
 }
 
 /// A missing archive in a list counts as no sample, and no sample of the other archives is lost.

@@ -68,7 +68,10 @@ impl Context {
     }
 
     /// Takes a snapshot for a pipe that records by [position](Context::position) which inputs it
-    /// holds: a pipe that takes chunks, and so gets no [`Held`](crate::Held) items.
+    /// holds: a pipe that takes chunks, and so gets no [`Held`](crate::Held) items. Errors have
+    /// positions, too, so after an error inside a group of `len` items these are no longer the last
+    /// `len` positions; where it can, a pipe prefers [`hold_from`](crate::Emitter::hold_from) with
+    /// [`emit_of`](crate::Emitter::emit_of).
     #[inline]
     pub fn snapshot_with<S: Wire>(&self, state: impl FnOnce(&mut HeldPositions) -> S) {
         self.snapshot_encoded(0, |held| pack(&state(held)));

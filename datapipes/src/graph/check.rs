@@ -65,7 +65,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         settings,
         world: settings.rank.world,
         lengths: lengths(flow, settings.rank, settings.uneven),
-        paths: paths(flow),
+        paths: paths(flow, settings.rank.world),
     };
     let mut problems = Vec::new();
     for node in &flow.nodes {
@@ -120,6 +120,8 @@ struct Path {
     shuffled: bool,
     /// Number of shards on the path with the fewest, and on the path with the most.
     shards: (usize, usize),
+    /// Last node that puts neighbors apart, unless the items were made after it.
+    apart: Option<usize>,
 }
 
 impl Path {
@@ -130,6 +132,7 @@ impl Path {
                 self.shards.0.min(other.shards.0),
                 self.shards.1.max(other.shards.1),
             ),
+            apart: self.apart.or(other.apart),
         }
     }
 
@@ -144,13 +147,25 @@ impl Path {
 }
 
 /// Returns the path to each node's output.
-fn paths(flow: &Flow) -> Vec<Path> {
+fn paths(flow: &Flow, world: usize) -> Vec<Path> {
     let mut paths = Vec::new();
-    for node in &flow.nodes {
-        let mut path = Path::to(node, &paths);
-        match node.hints().role {
+    for (id, node) in flow.nodes.iter().enumerate() {
+        let (mut path, hints) = (Path::to(node, &paths), node.hints());
+        match hints.role {
             Role::Shuffle => path.shuffled |= path.shards.1 == 0,
             Role::Shard { .. } => path.shards = (path.shards.0 + 1, path.shards.1 + 1),
+            _ => {}
+        }
+        match hints.role {
+            Role::Shuffle | Role::ShuffleWithinRank | Role::Scatter => path.apart = Some(id),
+            Role::Shard { .. } if world > 1 => path.apart = Some(id),
+            Role::Shard { .. } | Role::Prefetch(_) => {}
+            // Makes new items, which are neighbors again; `many_readers` is the order of an index.
+            _ if hints.arity == Arity::Any
+                && !(hints.selects || hints.by_position || hints.many_readers) =>
+            {
+                path.apart = None;
+            }
             _ => {}
         }
         paths.push(path);
@@ -308,31 +323,19 @@ impl Checked<'_> {
         again.then(|| format!("{}: shards a second time, so data would be lost", node.name))
     }
 
-    /// A node that groups siblings gets them as neighbors: no shuffle and no sharding filter after
-    /// the node that made them puts them apart.
+    /// A node that groups siblings gets them as neighbors: nothing after the node that made them
+    /// puts them apart.
     fn keeps_neighbors(&self, node: &FlowNode) -> Option<String> {
         if !node.hints().is_shardable_by_parent {
             return None;
         }
-        let mut above = node;
-        while let [(id, _)] = above.inputs[..] {
-            above = &self.flow.nodes[id];
-            let hints = above.hints();
-            match hints.role {
-                Role::Shuffle | Role::ShuffleWithinRank => {}
-                Role::Shard { .. } if self.world > 1 => {}
-                Role::Shard { .. } | Role::Prefetch(_) => continue,
-                _ if matches!(hints.arity, Arity::One | Arity::AtMostOne) => continue,
-                // Its outputs are neighbors again.
-                _ => return None,
-            }
-            return Some(format!(
-                "{}: groups items that follow each other, and `{}` puts them apart; put that after this node, or before \
-                 the node that makes the items of a group (as `untar` makes the files of a sample)",
-                node.name, above.name
-            ));
-        }
-        None
+        let apart = &self.flow.nodes[Path::to(node, &self.paths).apart?];
+        Some(format!(
+            "{}: groups items that follow each other, and `{}` puts them apart; do that after this node (in place of a \
+             step of an index: `shuffle`, `sharding_filter`, `sample` of the graph), or before the node that makes the \
+             items of a group (as `untar` makes the files of a sample)",
+            node.name, apart.name
+        ))
     }
 
     /// A sharding filter can pad if it has to.

@@ -438,6 +438,10 @@ pub enum Role {
         /// Division of the items among the ranks.
         dealing: Dealing,
     },
+    /// Puts items that follow each other apart, other than by a shuffle: sorts them, draws some of
+    /// them at random, or takes them from several inputs by turns. As after a shuffle, the files of
+    /// a sample are then not neighbors.
+    Scatter,
     /// Asks the executor to run everything upstream separately, this many items ahead.
     Prefetch(usize),
     /// Groups this many consecutive items, without leaving any out. If the number stands once in

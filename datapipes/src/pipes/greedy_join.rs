@@ -6,7 +6,7 @@ use futures::StreamExt;
 
 use super::concat::sum;
 use super::mux::by_turns;
-use crate::{Context, Graph, Hints, Items, Join};
+use crate::{Context, Graph, Hints, Items, Join, Role};
 
 /// Takes from whatever input has an item first; see [`Graph::greedy_join`].
 #[derive(Clone, Debug)]
@@ -60,6 +60,7 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
         Hints::any_order()
             .is_resumable(true)
             .selects(true)
+            .role(Role::Scatter)
             .problem((self.inputs == 0).then_some("no inputs"))
     }
 }

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 
 use super::concat::sum;
-use crate::{Context, Graph, Hints, Items, Join, Reader, Result, Wire, Writer};
+use crate::{Context, Graph, Hints, Items, Join, Reader, Result, Role, Wire, Writer};
 
 /// Reads several inputs by turns, a limited number at a time; see [`Graph::interleave`].
 #[derive(Clone, Debug)]
@@ -99,6 +99,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
         Hints::any_order()
             .is_resumable(true)
             .selects(true)
+            .role(Role::Scatter)
             .settings(settings)
             .problem(problem)
     }

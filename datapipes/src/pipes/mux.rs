@@ -3,7 +3,7 @@
 use futures::StreamExt;
 
 use super::concat::sum;
-use crate::{Context, Graph, Hints, Items, Join};
+use crate::{Context, Graph, Hints, Items, Join, Role};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
 #[derive(Clone, Debug)]
@@ -56,6 +56,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
             .needs_order(self.stop_at_first)
             .is_resumable(true)
             .selects(true)
+            .role(Role::Scatter)
             .settings(if self.stop_at_first {
                 "stop at first"
             } else {

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Role};
 
 /// Keeps a number of items, at random; see [`Graph::sample`].
 #[derive(Clone, Debug)]
@@ -77,6 +77,7 @@ impl<T: Send + 'static> Pipe<T> for Sample {
             .arity(Arity::AtMostOne)
             .is_resumable(true)
             .selects(true)
+            .role(Role::Scatter)
             .buffered(self.0)
             .settings(self.0)
             .problem((self.0 == 0).then_some("a sample of zero items"))
@@ -112,6 +113,7 @@ impl<T: Send + 'static> Pipe<T> for SampleWith {
         let sound = (0.0..=1.0).contains(&self.0);
         Hints::shardable()
             .arity(Arity::AtMostOne)
+            .role(Role::Scatter)
             .settings(self.0)
             .problem((!sound).then_some("a probability outside 0 to 1"))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Course, Entry, Index, Indices, join, order_hints};
-use crate::{Context, Hints, Items, Join, fair_share};
+use crate::{Context, Hints, Items, Join, Role, fair_share};
 
 /// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by
 /// position.
@@ -43,6 +43,7 @@ impl Join<Vec<Indices>> for Mix {
     fn hints(&self) -> Hints {
         let settings = format!("weights {:?}, {:?}", self.weights, self.rule);
         order_hints()
+            .role(Role::Scatter)
             .settings(settings)
             .problem(fair_share::problem(&self.weights, false))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::rng::mix;
-use crate::{Hints, Rng};
+use crate::{Hints, Rng, Role};
 
 /// Draws every class equally often, whatever the number of its samples.
 ///
@@ -81,11 +81,14 @@ impl Sampler for ClassBalanced {
         "index_class_balanced".to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::any_order().never_blocks(true).settings(format_args!(
-            "{} classes, {} draws",
-            self.classes.len(),
-            self.draws
-        ))
+        Hints::any_order()
+            .never_blocks(true)
+            .role(Role::Scatter)
+            .settings(format_args!(
+                "{} classes, {} draws",
+                self.classes.len(),
+                self.draws
+            ))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A sampler with replacement.
 
 use crate::index::{Drawn, Draws, Sampler};
-use crate::{Hints, Rng};
+use crate::{Hints, Rng, Role};
 
 /// Draws samples uniformly, with replacement. Each draw has an origin of its own, and therefore its
 /// own augmentation.
@@ -43,7 +43,10 @@ impl Sampler for Replacement {
         "index_replacement".to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::any_order().never_blocks(true).settings(self.draws)
+        Hints::any_order()
+            .never_blocks(true)
+            .role(Role::Scatter)
+            .settings(self.draws)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Sampler};
-use crate::{Hints, Rng};
+use crate::{Hints, Rng, Role};
 
 /// Draws some samples, in the given order: a range, or a list of indices; see
 /// [`Indexed::subset`](crate::Indexed::subset).
@@ -98,7 +98,14 @@ impl Sampler for Subset {
             Which::Range(range) => format!("{range:?}"),
             _ => format!("{} indices", self.len(0)),
         };
-        Hints::any_order().never_blocks(true).settings(settings)
+        let role = match &self.0 {
+            Which::Again(_) => Role::Scatter,
+            _ => Role::Plain,
+        };
+        Hints::any_order()
+            .never_blocks(true)
+            .role(role)
+            .settings(settings)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Sampler};
-use crate::{Hints, Rng};
+use crate::{Hints, Rng, Role};
 
 /// Draws samples by weight, with replacement. At each position the probability of a sample is its
 /// weight divided by the sum of all weights, whatever came before. Each draw has an origin of its
@@ -117,6 +117,7 @@ impl Sampler for Weighted {
     fn hints(&self) -> Hints {
         Hints::any_order()
             .never_blocks(true)
+            .role(Role::Scatter)
             .settings(self.draws)
             .problem(self.problem)
     }
@@ -194,6 +195,7 @@ impl Sampler for WeightedOnce {
     fn hints(&self) -> Hints {
         Hints::any_order()
             .never_blocks(true)
+            .role(Role::Scatter)
             .settings(self.draws)
             .problem(self.problem)
     }

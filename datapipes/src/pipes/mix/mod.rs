@@ -15,7 +15,9 @@ use futures::StreamExt;
 pub use schedule::Schedule;
 pub use sized::MixBySize;
 
-use crate::{Context, Graph, Hints, Item, Items, Join, Origin, Rerun, Result, Upstream, Wire};
+use crate::{
+    Context, Graph, Hints, Item, Items, Join, Origin, Rerun, Result, Role, Upstream, Wire,
+};
 use turns::{ByStep, Turns, TurnsState};
 
 /// Mixes inputs by weight, in exact shares; see [`Graph::mix`].
@@ -89,6 +91,7 @@ impl Mix {
             .needs_order(self.stop != Stop::AllExhausted)
             .is_resumable(true)
             .selects(true)
+            .role(Role::Scatter)
             .settings(settings)
             .may_change("weights")
             .problem(problem.as_deref())

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Cycle, Stop, Takes, join, join_cycled};
 use crate::fair_share::{self, shares};
-use crate::{Context, Error, ErrorKind, Graph, Hints, Items, Join, Result};
+use crate::{Context, Error, ErrorKind, Graph, Hints, Items, Join, Result, Role};
 
 /// Mixes inputs by weight in what a function says of each item; see [`Graph::mix_by_size`].
 #[derive(Clone)]
@@ -71,6 +71,7 @@ impl<F> MixBySize<F> {
         Hints::default()
             .is_resumable(true)
             .selects(true)
+            .role(Role::Scatter)
             .settings(format_args!(
                 "{:?}, weights {:?} of sizes",
                 self.stop, self.weights
