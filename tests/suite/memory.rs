@@ -835,7 +835,7 @@ proptest! {
         case.check_bound()?;
     }
 
-    /// As above, also for the first items of many processes.
+    /// Law 5 for the first items of many processes, if the largest is known before.
     #[test]
     fn law_5_with_processes_the_largest_item_is_known_before(case in case(steps_apart(), 1usize..60)) {
         Case { told: true, ..case }.check_bound()?;
