@@ -10,8 +10,8 @@ use datapipes::index::{
 };
 use datapipes::loader::Stats;
 use datapipes::pipes::{
-    Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, Shuffle, Stop,
-    TryMap, Zip,
+    Batch, BucketBatch, Demux, Digest, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, Schedule,
+    Shuffle, Stop, TryMap, Zip,
 };
 use datapipes::{
     Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Join, Lookup,
@@ -19,7 +19,9 @@ use datapipes::{
 };
 use proptest::prelude::*;
 
-use crate::user_pipes::{Dealer, GoesOn, Numbers, Own, Pair, goes_on, own};
+use crate::user_pipes::{
+    Alternate, Dealer, GoesOn, Numbers, Own, Pair, Ranges, Twice, goes_on, own,
+};
 
 /// Addresses of rows that were filled.
 pub type Places = Arc<Mutex<HashSet<usize>>>;
@@ -68,6 +70,8 @@ pub enum Start {
     Stream,
     /// A user-defined source, in which some numbers fail.
     Own(GoesOn),
+    /// A user-defined source of whole columns.
+    Ranges,
     /// Data by index, and what is done to it before it is fetched.
     Indexed(Vec<IndexStep>),
     /// The indices that a sampler chooses, fetched as keys, or as batches of this size.
@@ -126,6 +130,7 @@ pub enum Step {
     /// Ends after this many items, if a limit is given.
     Scan(Option<u64>),
     Inspect,
+    Digest,
     Enumerate,
     Through,
     Take(u64),
@@ -152,6 +157,8 @@ pub enum Step {
     Rows(usize),
     CollateWith(usize),
     Shuffle(usize),
+    /// Sorts this many items at a time by their remainder.
+    SortWindow(usize, u64),
     Prefetch(usize),
     Repeat(u64),
     /// Cycles without end, and takes this many items.
@@ -169,7 +176,7 @@ pub enum Step {
     Concat(Vec<Spec>),
     Interleave(Vec<Spec>, usize, usize),
     Mux(Vec<Spec>, bool),
-    Mix(Stop, Vec<(Spec, u8)>),
+    Mix(Stop, Weights, Vec<(Spec, u8)>),
     /// Joins with an empty input, so that the order is defined.
     Greedy,
     /// Splits into this many outputs, which are concatenated or read in turn.
@@ -184,8 +191,60 @@ pub enum Step {
     Apart(u64),
     /// A user-defined pipe.
     Own(Own),
-    /// A user-defined join.
+    /// User-defined joins.
     Pair(Box<Spec>),
+    Alternate(Box<Spec>, u64),
+    /// A user-defined split, whose outputs are read in turn or concatenated.
+    Twice(bool),
+}
+
+/// The use that a mix makes of its weights.
+#[derive(Clone, Copy, Debug)]
+pub enum Weights {
+    OfItems,
+    /// Weights of the sum of this remainder of the items.
+    OfSizes(u64),
+    /// Two stages, of which the second begins at this step and has the weights in reverse. Each
+    /// leaves out an input, if one is given.
+    Scheduled(u64, Option<usize>),
+    /// A function of the step that leaves out another input after every so many steps.
+    ByStep(u64),
+}
+
+impl Weights {
+    fn mix(self, stop: Stop, inputs: Vec<Graph<u64>>, weights: Vec<f64>) -> Graph<u64> {
+        let without = |mut weights: Vec<f64>, input: usize| {
+            let inputs = weights.len();
+            weights[input % inputs] = 0.0;
+            weights
+        };
+        match self {
+            Weights::OfItems => Graph::mix_until(stop, inputs.into_iter().zip(weights)),
+            Weights::OfSizes(k) => {
+                let size = move |n: &u64| (n % k) as usize;
+                Graph::mix_by_size(stop, inputs.into_iter().zip(weights), size)
+            }
+            Weights::Scheduled(from, left_out) => {
+                let mut stages = [weights.clone(), weights.into_iter().rev().collect()];
+                if let Some(input) = left_out {
+                    stages = [
+                        without(stages[0].clone(), input + 1),
+                        without(stages[1].clone(), input),
+                    ];
+                }
+                let [first, then] = stages;
+                Graph::mix_scheduled(stop, inputs, Schedule::new(first).then(from, then))
+            }
+            Weights::ByStep(every) => Graph::mix_by(stop, inputs, move |step| {
+                without(weights.clone(), (step / every) as usize)
+            }),
+        }
+    }
+
+    /// Returns true if a mix may end before an input is exhausted, whatever the stop rule.
+    fn leave_out(self) -> bool {
+        matches!(self, Weights::Scheduled(_, Some(_)) | Weights::ByStep(_))
+    }
 }
 
 /// Treatment of an item that has no partner.
@@ -520,6 +579,7 @@ impl Start {
             Start::Vector => Graph::from_vec(Vec::from_iter(0..items)),
             Start::Iterator => Graph::from_iter_with(move || 0..items),
             Start::Own(goes_on) => Graph::source(Numbers { items, goes_on }),
+            Start::Ranges => Graph::source(Ranges(items)),
             Start::Stream => Graph::from_stream_with(move || {
                 use futures::StreamExt;
                 Ok(futures::stream::iter(0..items).then(|n| async move {
@@ -574,7 +634,7 @@ impl Spec {
     fn grown(&self, shard: Option<(usize, Dealer)>, ranked: bool) -> (Graph<u64>, u64) {
         let start = match &self.start {
             // A source that says it has fewer items than there are ranks is refused.
-            Start::Range | Start::Vector if ranked => &Start::Iterator,
+            Start::Range | Start::Vector | Start::Ranges if ranked => &Start::Iterator,
             start => start,
         };
         let (mut graph, mut most) = start.graph(self.items);
@@ -626,7 +686,7 @@ impl Spec {
         let again = |step: &Step| {
             let mixed = |stop: &Stop| matches!(stop, Stop::CycleUntilAll | Stop::CycleForever);
             matches!(step, Step::Repeat(_) | Step::Cycle(_))
-                || matches!(step, Step::Mix(stop, _) if mixed(stop))
+                || matches!(step, Step::Mix(stop, ..) if mixed(stop))
         };
         self.any(&|step| matches!(step, Step::Cache(_)))
             && self.any(&again)
@@ -651,6 +711,7 @@ impl Spec {
                     };
                     part.steps.iter().any(random)
                 }
+                Own(own) => own.is_random(),
                 _ => false,
             }
         };
@@ -698,14 +759,16 @@ impl Spec {
 impl Step {
     fn inputs_mut(&mut self) -> Vec<&mut Spec> {
         match self {
-            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => {
-                vec![a]
-            }
+            Step::Zip(a, _)
+            | Step::Pair(a)
+            | Step::Alternate(a, _)
+            | Step::JoinByKey(a, ..)
+            | Step::MergeJoin(a, ..) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter_mut().collect()
             }
-            Step::Mix(_, inputs) => inputs.iter_mut().map(|(input, _)| input).collect(),
+            Step::Mix(_, _, inputs) => inputs.iter_mut().map(|(input, _)| input).collect(),
             _ => vec![],
         }
     }
@@ -713,14 +776,16 @@ impl Step {
     /// The graphs that are second inputs.
     fn inputs(&self) -> impl Iterator<Item = &Spec> {
         let inputs: Vec<&Spec> = match self {
-            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => {
-                vec![a]
-            }
+            Step::Zip(a, _)
+            | Step::Pair(a)
+            | Step::Alternate(a, _)
+            | Step::JoinByKey(a, ..)
+            | Step::MergeJoin(a, ..) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter().collect()
             }
-            Step::Mix(_, inputs) => inputs.iter().map(|(input, _)| input).collect(),
+            Step::Mix(_, _, inputs) => inputs.iter().map(|(input, _)| input).collect(),
             _ => vec![],
         };
         inputs.into_iter()
@@ -736,11 +801,12 @@ impl Step {
         match self {
             Batch { drop_last, .. } | Bucket { drop_last, .. } => *drop_last,
             Mux(_, stop_at_first) => *stop_at_first,
-            Mix(stop, _) => *stop != Stop::AllExhausted,
+            Mix(_, Weights::OfSizes(_), _) => true,
+            Mix(..) => self.ends_early(),
             Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Cache(_) | Sample(_) => {
                 true
             }
-            Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) => true,
+            Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) | Alternate(..) => true,
             Own(own) => own.needs_order(),
             _ => false,
         }
@@ -769,8 +835,9 @@ impl Step {
         match self {
             Scan(most) => most.is_some(),
             Mux(_, stop_at_first) => *stop_at_first,
-            Mix(stop, _) => *stop != Stop::AllExhausted,
-            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) => true,
+            Mix(stop, weights, _) => *stop != Stop::AllExhausted || weights.leave_out(),
+            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) => true,
+            Pair(_) | Alternate(..) => true,
             _ => false,
         }
     }
@@ -825,6 +892,7 @@ impl Step {
                 limit.is_none_or(|limit| *seen <= limit).then_some(*sum)
             }),
             Step::Inspect => graph.inspect(|n| _ = std::hint::black_box(*n)),
+            Step::Digest => graph.digest(&Digest::new(), |n| n.to_le_bytes()),
             Step::Enumerate => graph.enumerate().map(|(k, n)| n.rotate_left(9) ^ k),
             Step::Through => graph.through(|items: Items<u64>| items),
             Step::Take(items) => graph.take(items),
@@ -911,6 +979,7 @@ impl Step {
                 .collate_with(|batch| Ok::<_, Error>(fold(batch))),
             Step::Shuffle(buffer) if ranked => graph.shuffle(Shuffle::new(buffer).within_rank()),
             Step::Shuffle(buffer) => graph.shuffle(buffer),
+            Step::SortWindow(items, k) => graph.sort_window(items, move |n| n % k),
             Step::Prefetch(items) => graph.prefetch(items),
             Step::Repeat(rounds) if most * rounds <= MOST => {
                 return (graph.repeat(rounds), most * rounds);
@@ -932,6 +1001,10 @@ impl Step {
                 return (own.add(graph, ranked), most * own.times().max(1));
             }
             Step::Pair(ref other) => Graph::join((graph, other.grown(None, ranked).0), Pair),
+            Step::Alternate(ref other, every) => {
+                let (other, more) = other.grown(None, ranked);
+                return (Graph::join((graph, other), Alternate(every)), most + more);
+            }
             Step::Zip3(ref b, ref c) => {
                 let (b, c) = (b.grown(None, ranked).0, c.grown(None, ranked).0);
                 graph
@@ -962,12 +1035,12 @@ impl Step {
                 };
                 return (Graph::join(inputs, mux), most + more);
             }
-            Step::Mix(stop, ref inputs) => {
+            Step::Mix(stop, how, ref inputs) => {
                 let (specs, weights): (Vec<Spec>, Vec<u8>) = inputs.iter().cloned().unzip();
                 let (others, more) = others(&specs);
                 let weights = std::iter::once(1.0).chain(weights.into_iter().map(f64::from));
-                let mixed =
-                    Graph::mix_until(stop, std::iter::once(graph).chain(others).zip(weights));
+                let inputs = std::iter::once(graph).chain(others).collect();
+                let mixed = how.mix(stop, inputs, weights.collect());
                 return match stop {
                     Stop::FirstExhausted | Stop::AllExhausted => (mixed, most + more),
                     _ => (mixed.take(MOST / 2), MOST / 2),
@@ -996,13 +1069,22 @@ impl Step {
                 };
                 a.zip(b).map(|(a, b)| a.rotate_left(1) ^ b)
             }
+            Step::Twice(in_turn) if 2 * most <= MOST => {
+                let mut outputs = graph.split(Twice);
+                let b = outputs.pop().expect("two outputs").map(|n| n ^ 77);
+                outputs.push(b);
+                let read = if in_turn { Graph::mux } else { Graph::concat };
+                return (read(outputs), 2 * most);
+            }
             Step::ForkMux if 2 * most <= MOST => {
                 let [a, b] = graph.fork();
                 return (Graph::mux([a, b.map(|n| n ^ 77)]), 2 * most);
             }
             Step::InProcesses(ref part) => return part.behind(graph, most, ranked),
             Step::Apart(k) => graph.pipe(Apart(k)),
-            Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux | Step::Own(_) => graph,
+            Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux | Step::Twice(_) | Step::Own(_) => {
+                graph
+            }
         };
         (graph, most)
     }
@@ -1044,6 +1126,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         2 => (1u64..4).prop_map(Step::FlatMap),
         1 => prop::option::of(0u64..200).prop_map(Step::Scan),
         1 => Just(Step::Inspect),
+        1 => Just(Step::Digest),
         1 => Just(Step::Enumerate),
         1 => Just(Step::Through),
         1 => (0u64..200).prop_map(Step::Take),
@@ -1060,6 +1143,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         1 => (1usize..12).prop_map(Step::Rows),
         1 => (1usize..12).prop_map(Step::CollateWith),
         3 => (1usize..50).prop_map(Step::Shuffle),
+        1 => (1usize..50, 1u64..40).prop_map(|(items, k)| Step::SortWindow(items, k)),
         2 => (1usize..20).prop_map(Step::Prefetch),
         1 => (1u64..4).prop_map(Step::Repeat),
         1 => (0u64..300).prop_map(Step::Cycle),
@@ -1070,6 +1154,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         1 => (1usize..4, any::<bool>()).prop_map(|(outputs, in_turn)| Step::Demux(outputs, in_turn)),
         1 => prop::option::of(1u64..5).prop_map(Step::ForkZip),
         1 => Just(Step::ForkMux),
+        1 => any::<bool>().prop_map(Step::Twice),
         8 => own().prop_map(Step::Own),
     ];
     let alone = if apart {
@@ -1100,10 +1185,18 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         Just(Stop::CycleUntilAll),
         Just(Stop::CycleForever)
     ];
+    let weights = prop_oneof![
+        2 => Just(Weights::OfItems),
+        1 => (1u64..20).prop_map(Weights::OfSizes),
+        1 => (1u64..60, prop::option::of(0usize..3))
+            .prop_map(|(from, left_out)| Weights::Scheduled(from, left_out)),
+        1 => (1u64..20).prop_map(Weights::ByStep),
+    ];
     prop_oneof![
         24 => alone,
         1 => (input(), any::<bool>()).prop_map(|(other, strict)| Step::Zip(Box::new(other), strict)),
         1 => input().prop_map(|other| Step::Pair(Box::new(other))),
+        1 => (input(), 0u64..5).prop_map(|(other, every)| Step::Alternate(Box::new(other), every)),
         1 => (input(), input()).prop_map(|(b, c)| Step::Zip3(Box::new(b), Box::new(c))),
         1 => (input(), 1u64..60, partner()).prop_map(|(other, keys, partner)| {
             Step::JoinByKey(Box::new(other), keys, partner)
@@ -1116,8 +1209,8 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
             Step::Interleave(inputs, cycle, block)
         }),
         1 => (inputs(), any::<bool>()).prop_map(|(inputs, stop)| Step::Mux(inputs, stop)),
-        2 => (stop, prop::collection::vec((input(), 1u8..4), 1..3))
-            .prop_map(|(stop, inputs)| Step::Mix(stop, inputs)),
+        4 => (stop, weights, prop::collection::vec((input(), 1u8..4), 1..3))
+            .prop_map(|(stop, weights, inputs)| Step::Mix(stop, weights, inputs)),
     ]
     .boxed()
 }
@@ -1129,6 +1222,7 @@ fn start() -> impl Strategy<Value = Start> {
         1 => Just(Start::Iterator),
         1 => Just(Start::Stream),
         2 => goes_on().prop_map(Start::Own),
+        1 => Just(Start::Ranges),
         3 => prop::collection::vec(index_step(), 0..6).prop_map(Start::Indexed),
         1 => (choice(), prop::option::of(1usize..9)).prop_map(|(choice, batch)| Start::Keys(choice, batch)),
     ]

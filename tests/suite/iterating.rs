@@ -87,7 +87,7 @@ fn cycles(spec: &Spec) -> bool {
     spec.any(&|step| {
         matches!(
             step,
-            Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, _)
+            Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, ..)
         )
     })
 }
@@ -95,8 +95,7 @@ fn cycles(spec: &Spec) -> bool {
 /// Returns true if errors that are skipped can make the graph give more items.
 fn takes_turns(spec: &Spec) -> bool {
     spec.any(&|step| match step {
-        Step::Mix(stop, _) => *stop != Stop::AllExhausted,
-        Step::Mux(_, stop_at_first) => *stop_at_first,
+        Step::Mix(..) | Step::Mux(..) => step.ends_early(),
         step => matches!(step, Step::Own(_)),
     })
 }

@@ -923,7 +923,7 @@ proptest! {
         case.check_bound()?;
     }
 
-    /// The first items of many processes, too, are within the promise and one item.
+    /// Law 5 for the first items of many processes, if the largest is known before.
     #[test]
     fn law_5_with_processes_the_largest_item_is_known_before(case in case(steps_apart(), 1usize..60)) {
         case.told().check_bound()?;

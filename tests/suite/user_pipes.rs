@@ -924,6 +924,9 @@ pub enum Own {
     Runs(Runs),
     Window(Window),
     Echo(Echo),
+    Columns(Columns),
+    Exchange(Exchange),
+    Count,
 }
 
 impl Own {
@@ -945,19 +948,27 @@ impl Own {
             Own::Runs(runs) => graph.pipe(runs).map(|(n, len)| n.rotate_left(5) ^ len),
             Own::Window(window) => graph.pipe(window).map(fold),
             Own::Echo(echo) => graph.pipe(echo),
+            Own::Columns(columns) => graph.pipe(columns).map(fold),
+            Own::Exchange(exchange) => graph.pipe(exchange),
+            Own::Count => graph.pipe(Count).map(|(k, n)| n.rotate_left(7) ^ k),
         }
     }
 
     pub fn needs_order(self) -> bool {
         match self {
             Own::Groups(_) | Own::Regroup(_) | Own::Stacked(_) | Own::Mixer(_) => false,
+            Own::Columns(_) | Own::Exchange(_) => false,
             Own::Ahead(Ahead(_, adds_up)) => adds_up,
-            Own::Fresh(_) | Own::Runs(_) | Own::Window(_) | Own::Echo(_) => true,
+            Own::Fresh(_) | Own::Runs(_) | Own::Window(_) | Own::Echo(_) | Own::Count => true,
         }
     }
 
     pub fn groups(self) -> bool {
-        matches!(self, Own::Groups(_) | Own::Stacked(_))
+        matches!(self, Own::Groups(_) | Own::Stacked(_) | Own::Columns(_))
+    }
+
+    pub fn is_random(self) -> bool {
+        matches!(self, Own::Mixer(_) | Own::Exchange(_))
     }
 
     /// Maximum number of output items for each input item.
@@ -984,6 +995,9 @@ pub fn own() -> impl Strategy<Value = Own> {
         1 => (1u64..4).prop_map(|by| Own::Runs(Runs(by))),
         1 => (1usize..6).prop_map(|size| Own::Window(Window(size))),
         1 => (0u64..4).prop_map(|times| Own::Echo(Echo(times))),
+        1 => (1usize..12).prop_map(|size| Own::Columns(Columns(size))),
+        1 => (1usize..30).prop_map(|places| Own::Exchange(Exchange(places))),
+        1 => Just(Own::Count),
     ]
 }
 

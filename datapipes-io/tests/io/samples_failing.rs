@@ -317,10 +317,11 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Delivered are exactly the samples without a failed member, each with all of its fields; each
-    /// other sample is counted once. The same holds for an epoch that was stopped and resumed.
+    /// Law 4: delivered are exactly the samples without a failed member, each with all of its
+    /// fields; each other sample is counted once. The same holds for an epoch that was stopped and
+    /// resumed.
     #[test]
-    fn a_sample_of_which_a_member_failed_is_one_failed_sample(
+    fn law_4_a_sample_of_which_a_member_failed_is_one_failed_sample(
         samples in prop::collection::vec(fields(), 1..25),
         strays in prop::collection::vec(any::<bool>(), 0..4),
         place in prop::sample::select(&PLACES[..]),

@@ -87,8 +87,10 @@ impl Mix {
             None => format!("{:?}, weights {}", self.stop, self.schedule),
             Some(_) => format!("{:?}, by a function of the step", self.stop),
         };
+        // The order of an input decides which of its items come before its last turn.
+        let may_leave_out = self.by.is_some() || self.schedule.leaves_out();
         Hints::default()
-            .needs_order(self.stop != Stop::AllExhausted)
+            .needs_order(self.stop != Stop::AllExhausted || may_leave_out)
             .is_resumable(true)
             .selects(true)
             .role(Role::Scatter)

@@ -39,6 +39,13 @@ impl Schedule {
         &self.stages[stages.max(1) - 1].1
     }
 
+    /// Returns true if an input has no turns in the last stage, so that it may never be exhausted.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.stages
+            .last()
+            .is_some_and(|(_, weights)| weights.contains(&0.0))
+    }
+
     /// Returns the problem with the schedule for this number of inputs, if there is one.
     pub(super) fn problem(&self, inputs: usize) -> Option<String> {
         if !self.stages.is_sorted_by(|a, b| a.0 < b.0) {

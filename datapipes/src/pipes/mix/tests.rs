@@ -113,6 +113,22 @@ fn a_stage_that_nobody_is_left_for_gives_way_to_the_next() {
 }
 
 #[test]
+fn an_input_that_may_be_left_out_stays_in_order() {
+    let needs_order = |schedule: Schedule, by: Option<ByStep>| {
+        let mix = Mix {
+            by,
+            ..Mix::new(schedule)
+        };
+        Join::<Vec<u64>>::hints(&mix).needs_order
+    };
+    let from_3 = |weights: [f64; 2]| Schedule::new([1.0, 0.0]).then(3, weights);
+    assert!(!needs_order(from_3([1.0, 2.0]), None));
+    assert!(needs_order(from_3([0.0, 1.0]), None));
+    let by: ByStep = Arc::new(|_| vec![1.0, 1.0]);
+    assert!(needs_order(Schedule::new([1.0, 1.0]), Some(by)));
+}
+
+#[test]
 fn wrong_schedules_do_not_build() {
     for schedule in [
         Schedule::new([1.0]),
