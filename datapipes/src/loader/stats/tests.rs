@@ -2,6 +2,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use futures::StreamExt;
+
 use super::*;
 use crate::{DataLoader, ErrorKind, Graph, Origin};
 
@@ -201,7 +203,7 @@ fn the_time_of_each_item_in_the_queue_is_counted() {
     let loader = DataLoader::builder(Graph::range(0..100).batch(4)).workers(1);
     let loader = loader.prefetch(4).build().unwrap();
     let mut epoch = loader.epoch(0);
-    let batches = futures::executor::block_on_stream(&mut epoch).count();
+    let batches = crate::run::block_on(epoch.by_ref().count());
     let queue = epoch.stats().unwrap().queue.unwrap();
     assert_eq!((batches, queue.item_wait.count()), (25, 25));
     let text = loader.stats().unwrap().to_string();
