@@ -11,6 +11,8 @@
 //!   limit;
 //! - where the largest item is known before, each poll has its bytes, so that no item is larger than
 //!   expected;
+//! - an item inside a part of which several are made counts until all of them are given, also while
+//!   the part waits for room;
 //! - if not even the expected bytes are available, the polled part waits. A future that is not
 //!   polled makes nothing. A request that has begun already has its expected bytes, and waits for
 //!   nobody's bytes, unless items turn out larger meanwhile.
@@ -151,6 +153,11 @@ impl Budget {
             clock,
             ticks: OnceLock::new(),
         })
+    }
+
+    /// Returns the bytes that all edges have together.
+    pub(crate) fn limit(&self) -> usize {
+        self.bytes
     }
 
     /// Returns the bytes held now and the most at once: of all edges, and of each.
@@ -319,21 +326,24 @@ impl Account {
         }
     }
 
-    /// Returns the expected bytes of one item while it is made: with those of the item that it is
-    /// made of, and of the items inside that live on.
-    fn each(&self) -> usize {
+    /// Returns the expected bytes of one item while it is made, with those of the item that it is made
+    /// of and of the items inside that live on; and the bytes of these last ones.
+    fn each(&self) -> (usize, usize) {
         let seen = match self.seen.load(Ordering::Relaxed) {
             0 => (self.share / UNKNOWN).max(1),
             seen => seen,
         };
-        let (mut most, mut kept, mut before) = (seen.max(self.largest.unwrap_or(0)), 0, 0);
+        let (mut most, mut kept, mut before) = (seen.max(self.largest.unwrap_or(0)), 0usize, 0);
         for step in &*self.inside {
             let weight = self.weight(step);
-            most = most.max(kept + before + weight);
-            kept += if step.is_kept { weight } else { 0 };
-            before = if step.is_kept { 0 } else { weight };
+            most = most.max(kept.saturating_add(before).saturating_add(weight));
+            if step.is_kept {
+                (kept, before) = (kept.saturating_add(weight), 0);
+            } else {
+                before = weight;
+            }
         }
-        most
+        (most, kept)
     }
 
     /// Returns the bytes of an item of a step inside.
@@ -344,12 +354,6 @@ impl Account {
                 .max(step.counters.weight.load(Ordering::Relaxed))
         };
         step.exact.unwrap_or_else(recent)
-    }
-
-    /// Returns the bytes of the items inside that live on while the output is given.
-    fn kept(&self) -> usize {
-        let kept = self.inside.iter().filter(|step| step.is_kept);
-        kept.map(|step| self.weight(step)).sum()
     }
 
     /// Returns how many items a poll may make.
@@ -629,15 +633,17 @@ impl Credit {
 
     /// Returns the expected bytes of so many items beside what is there.
     fn expected(&self, items: usize) -> usize {
-        let bytes = self.account.each().saturating_mul(items);
-        bytes.saturating_sub(self.kept)
+        // Items inside that live on do so once, however many items are made of them.
+        let (each, kept) = self.account.each();
+        let bytes = each.saturating_sub(kept).saturating_mul(items);
+        bytes.saturating_add(kept).saturating_sub(self.kept)
     }
 
     /// Returns the bytes that are left of an input until all of the output is given, and of items
     /// inside that live as long.
     pub(crate) fn keep(&mut self, input: usize) -> usize {
-        self.kept = self.account.kept();
-        input + self.kept
+        (_, self.kept) = self.account.each();
+        input.saturating_add(self.kept)
     }
 
     /// Ends a poll that made items: learns their weight, and parts with their bytes. `input` is the

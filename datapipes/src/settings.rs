@@ -56,7 +56,7 @@ pub(crate) struct Settings {
     /// True if the number of workers follows from the number of cores.
     pub auto_workers: bool,
     /// True if what the user did not set may change while an epoch runs.
-    pub tune: bool,
+    pub tune: Option<bool>,
     pub order: Order,
     pub prefetch: Option<usize>,
     pub concurrency: Option<usize>,
@@ -93,7 +93,7 @@ impl Default for Settings {
             seed: 0,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             auto_workers: true,
-            tune: true,
+            tune: None,
             order: Order::Strict,
             prefetch: None,
             concurrency: None,

@@ -183,7 +183,7 @@ impl fmt::Debug for Sample {
 ///   lower case, keys are not. A file without a dot is left out, and so is a file whose name begins
 ///   with a dot unless it is in a folder, which then is its key.
 /// - Names that begin with a part such as `__meta__` are left out.
-/// - Only neighbors belong together: shuffle, shard, sort and mix after this step, or archives before
+/// - Only neighbors belong together: shuffle, shard and mix after this step, or archives before
 ///   they are taken apart; a loader does not build otherwise. A key that comes again later is
 ///   another sample. A sample never spans two archives, or two rounds of a
 ///   [`repeat`](datapipes::Graph::repeat).
@@ -407,12 +407,15 @@ impl Grouper {
         };
         let suffix = self.remember(&suffix);
         let wanted = self.settings.wants(&suffix);
+        // A field comes again in another archive, or in another data set of a `concat`.
+        let is_elsewhere =
+            |of: &Origin| of.source() != origin.source() || of.parent() != origin.parent();
         // An error may have come first, which contains only the key by the names of origins.
         let is_same = |open: &Open| match open.unseen {
             true => open.known.as_deref() == known.or(Some(key)),
             false => {
                 *open.sample.key == *key
-                    && !(open.sample.has(&suffix) && open.origin.source() != origin.source())
+                    && !(open.sample.has(&suffix) && is_elsewhere(&open.origin))
             }
         };
         let open = self.open(is_same, key, known, &origin, ready);

@@ -272,3 +272,14 @@ fn row_107_errors_of_a_field_name_key_and_place() {
         "Sample(\"k\", cls: 2 bytes, txt: 3 bytes, bom: 6 bytes)"
     );
 }
+
+/// Archives from memory have no names by which their members could be told from plain files.
+#[test]
+fn archives_without_a_name_keep_their_samples_apart() {
+    let archives = vec![archive(&["meta.json", "image.jpg"]); 3];
+    let pictures = Graph::from_vec(archives)
+        .untar()
+        .filter(|file| file.name.ends_with(".jpg"));
+    let samples = pictures.samples().collect().unwrap();
+    assert_eq!(samples.len(), 3);
+}

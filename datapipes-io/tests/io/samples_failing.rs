@@ -462,10 +462,6 @@ fn samples_of_plain_files_that_are_put_apart_do_not_build() {
             Graph::concat([files(), files().shuffle(9)]).repeat(2),
             "shuffle",
         ),
-        (
-            files().sort_window(9, |file| file.name().len()),
-            "sort_window",
-        ),
         (files().sample(1), "sample"),
         (files().sample_with(0.5), "sample_with"),
     ] {

@@ -331,8 +331,8 @@ impl Checked<'_> {
         }
         let apart = &self.flow.nodes[Path::to(node, &self.paths).apart?];
         Some(format!(
-            "{}: groups items that follow each other, and `{}` puts them apart; do that after this node (in place of a \
-             step of an index: `shuffle`, `sharding_filter`, `sample` of the graph), or before the node that makes the \
+            "{}: groups items that follow each other, and `{}` puts them apart; put that after this node (of data by \
+             index, use the graph's own `shuffle`, `sharding_filter` and `sample`), or before the node that makes the \
              items of a group (as `untar` makes the files of a sample)",
             node.name, apart.name
         ))

@@ -34,6 +34,8 @@ pub(crate) struct Instrumented<T> {
     weigh: Weigher<T>,
     /// Maximum number of items made together if all weigh the same.
     most: Option<usize>,
+    /// True if the weight of items is learned from them.
+    learns: bool,
 }
 
 impl<T: Send + 'static> Instrumented<T> {
@@ -43,6 +45,7 @@ impl<T: Send + 'static> Instrumented<T> {
         weigh: Weigher<T>,
         exact: Option<usize>,
     ) -> Self {
+        let is_counted = context.stake().is_some();
         let most = match (context.stake(), exact.max(context.largest_item())) {
             (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
             (Some(_), None) => None,
@@ -56,6 +59,7 @@ impl<T: Send + 'static> Instrumented<T> {
             dead: false,
             weigh,
             most,
+            learns: exact.is_none() && is_counted,
         }
     }
 
@@ -150,7 +154,7 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
                     .items
                     .fetch_add((chunk.len() - errors) as u64, Ordering::Relaxed);
                 counters.chunks.fetch_add(1, Ordering::Relaxed);
-                if self.most.is_none() {
+                if self.learns {
                     budget::learn(
                         &counters.weight,
                         chunk.len() - errors,

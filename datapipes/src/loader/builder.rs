@@ -101,11 +101,13 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets if the loader tunes itself while its epochs run. On by default.
+    /// Sets if the loader tunes itself while its epochs run: with `true` its workers and its queue, with
+    /// `false` neither, by default its queue alone.
     ///
     /// It looks for the settings with which the consumer gets its batches fastest, its own step
-    /// included: the number of active CPU workers, from one to those planned, and the smallest number
-    /// of batches kept [ready](Self::prefetch), from 1 to 16. It tries one change at a time, for some
+    /// included: the number of active CPU workers, from one to those planned, which leaves cores to a
+    /// step that needs them; and the smallest number of batches kept [ready](Self::prefetch), from 1 to
+    /// 16. It tries one change at a time, for some
     /// windows of a quarter of a second or more, in turn with the settings before. It keeps what is
     /// faster, and what is equally fast with less. Only what can help is tried: more if the consumer
     /// waits, less if it does not. [`DataLoader::stats`](super::DataLoader::stats) prints what was
@@ -114,9 +116,10 @@ impl<T: Send + 'static> Builder<T> {
     /// Items and their order do not change. What was set by [`workers`](Self::workers) or
     /// [`prefetch`](Self::prefetch) stays as it is. The queue grows only while less than 80 % of
     /// [`memory`](Self::memory) is in use. Nothing is tried without workers, while several epochs of
-    /// the loader run, and in epochs shorter than some windows.
+    /// the loader run, and in epochs shorter than some windows. All workers are active then, and at the
+    /// start of each epoch.
     pub fn tune(mut self, tune: bool) -> Self {
-        self.settings.tune = tune;
+        self.settings.tune = Some(tune);
         self
     }
 
@@ -233,7 +236,8 @@ impl<T: Send + 'static> Builder<T> {
     /// States how many bytes the largest item of any step has, as it is
     /// [weighed](crate::Graph::weighed). [`memory`](Builder::memory) then holds from the first item
     /// on, also where several workers make large items at the same moment: no step begins an item
-    /// without that many bytes for it, and for each item of which it is made. By default the weight of an item is learned from those before.
+    /// without that many bytes for it, and for each item that it is made of. By default the weight of
+    /// an item is learned from those before.
     ///
     /// The number of items in flight is that of the largest items that fit, also where most items are
     /// smaller. State it where sizes differ little, or where memory matters more than speed. An item

@@ -1,6 +1,6 @@
 //! Sorts items within windows.
 
-use crate::{Context, Graph, Held, Hints, Items, Pipe, Role};
+use crate::{Context, Graph, Held, Hints, Items, Pipe};
 
 /// Sorts items within windows; see [`Graph::sort_window`].
 #[derive(Clone, Debug)]
@@ -58,7 +58,6 @@ where
             .is_resumable(true)
             .selects(true)
             .lineage(true)
-            .role(Role::Scatter)
             .buffered(self.items)
             .settings(format_args!("{} items", self.items))
             .problem((self.items == 0).then_some("a window of no items"))

@@ -323,9 +323,9 @@ impl ErasedChunks for PrefetchThread {
                     driver.need.wake();
                 }
                 let polled = take.poll_take(cx).map(|taken| {
-                    taken.map(|(put, chunk)| {
-                        let waited = put.elapsed().as_nanos() as u64;
-                        self.gauge.item_wait.record(waited, chunk.len as u64);
+                    taken.map(|(since, chunk)| {
+                        let in_queue = since.elapsed().as_nanos() as u64;
+                        self.gauge.item_wait.record(in_queue, chunk.len as u64);
                         chunk
                     })
                 });

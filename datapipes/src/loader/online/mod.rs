@@ -19,31 +19,43 @@ const SETTLE: (u64, Duration) = (2, Duration::from_millis(100));
 const TRIED: usize = 16;
 
 /// Tuner of a loader, which goes on from epoch to epoch.
-pub(super) struct OnlineTuner(Search);
+pub(super) struct OnlineTuner {
+    search: Search,
+    /// True while all planned workers are active, whatever was found: at the start of an epoch, which
+    /// has more to do than later, and while several epochs run.
+    is_resting: bool,
+}
 
 impl OnlineTuner {
     /// Returns the tuner of a loader; `None` if there is nothing that it may change.
     pub fn of(engine: &Engine) -> Option<Self> {
         let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
         let may_change = (
-            settings.auto_workers && settings.workers > 1,
+            settings.tune == Some(true) && settings.auto_workers && settings.workers > 1,
             prefetch.adaptive && prefetch.items > 0,
         );
         let begin = Setting {
             workers: settings.workers,
             prefetch: prefetch.items,
         };
-        (settings.tune && settings.workers > 0 && (may_change.0 || may_change.1))
-            .then(|| OnlineTuner(Search::new(begin, may_change)))
+        let may_tune = settings.tune != Some(false) && settings.workers > 0;
+        (may_tune && (may_change.0 || may_change.1)).then(|| OnlineTuner::new(begin, may_change))
+    }
+
+    fn new(begin: Setting, may_change: (bool, bool)) -> Self {
+        OnlineTuner {
+            search: Search::new(begin, may_change),
+            is_resting: false,
+        }
     }
 
     /// Adds a window, and applies the settings of the next. Returns true if they are others.
     fn window(&mut self, figures: &Figures, engine: &Engine) -> bool {
-        let before = self.0.now();
+        let before = self.search.now();
         // The pool takes back all workers if it stands still.
         if engine.active_workers() != before.workers {
-            self.0.need_all_workers();
-        } else if let Some(tried) = self.0.window(figures) {
+            self.search.need_all_workers();
+        } else if let Some(tried) = self.search.window(figures) {
             let mut words = lock(&engine.live.tried);
             if words.len() == TRIED {
                 words.remove(0);
@@ -53,16 +65,27 @@ impl OnlineTuner {
         self.apply(before, engine)
     }
 
-    /// Ends the trial that runs, if one does, without a result.
-    fn end_trial(&mut self, engine: &Engine) {
-        let before = self.0.now();
-        self.0.end_trial();
-        self.apply(before, engine);
+    /// Ends the trial that runs, if one does, without a result, and makes all workers active.
+    fn rest(&mut self, engine: &Engine) {
+        self.search.end_trial();
+        self.is_resting = true;
+        engine.set_active_workers(engine.settings.workers);
+        let prefetch = self.search.now().prefetch;
+        engine.live.depth.store(prefetch, Ordering::Relaxed);
+    }
+
+    /// Returns to the best settings after a rest. Returns true if they are others.
+    fn resume(&mut self, engine: &Engine) -> bool {
+        let all = Setting {
+            workers: engine.settings.workers,
+            ..self.search.now()
+        };
+        std::mem::take(&mut self.is_resting) && self.apply(all, engine)
     }
 
     /// Applies the settings of the next window. Returns true if they are others than before.
     fn apply(&self, before: Setting, engine: &Engine) -> bool {
-        let now = self.0.now();
+        let now = self.search.now();
         if now != before {
             engine.set_active_workers(now.workers);
             engine.live.depth.store(now.prefetch, Ordering::Relaxed);
@@ -149,6 +172,9 @@ impl Windows {
         let settling = Stage::Settling(now, delivered);
         let settled = (depth + SETTLE.0, SETTLE.1);
         let window = (WINDOW.0.max(2 * depth), WINDOW.1);
+        if let Stage::Fresh = self.stage {
+            lock(tuner).rest(&run.engine);
+        }
         // Batches and time since the stage began, and what it takes.
         let (so_far, takes) = match &self.stage {
             _ if is_inline => {
@@ -170,13 +196,11 @@ impl Windows {
         }
         let end = Begin::new(now, delivered, run);
         self.stage = match &self.stage {
-            Stage::Measuring(begin) if begin.epochs != end.epochs || !end.epochs.is_alone() => {
-                // The other epoch does not have to live with what is only tried.
-                if let Ok(mut tuner) = tuner.try_lock() {
-                    tuner.end_trial(&run.engine);
-                }
+            _ if !end.epochs.is_alone() => {
+                lock(tuner).rest(&run.engine);
                 settling
             }
+            Stage::Measuring(begin) if begin.epochs != end.epochs => settling,
             Stage::Measuring(begin) => {
                 let is_other = tuner
                     .try_lock()
@@ -186,6 +210,7 @@ impl Windows {
                     false => Stage::Measuring(end),
                 }
             }
+            _ if lock(tuner).resume(&run.engine) => settling,
             _ => Stage::Measuring(end),
         };
         self.next = delivered + settled.0;

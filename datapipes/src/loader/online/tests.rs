@@ -53,16 +53,22 @@ fn settings_that_change_at_each_batch_change_neither_the_order_nor_a_resumed_epo
     }
 }
 
-/// Returns what takes a batch of the running epoch after 10 ms of a consumer that does not wait; the
-/// argument is true if that consumer runs the graph itself.
-fn consumer(loader: &DataLoader<Vec<u64>>) -> impl FnMut(bool) {
-    let run = lock(&loader.latest.runs().unwrap())[0].clone();
+fn tuner() -> Arc<Mutex<OnlineTuner>> {
     let begin = Setting {
         workers: 4,
         prefetch: 4,
     };
-    let tuner = OnlineTuner(Search::new(begin, (true, true)));
-    let mut windows = Windows::new(Some(Arc::new(Mutex::new(tuner))));
+    Arc::new(Mutex::new(OnlineTuner::new(begin, (true, true))))
+}
+
+/// Returns what takes a batch of the running epoch after 10 ms of a consumer that does not wait; the
+/// argument is true if that consumer runs the graph itself.
+fn consumer(
+    loader: &DataLoader<Vec<u64>>,
+    tuner: &Arc<Mutex<OnlineTuner>>,
+) -> impl FnMut(bool) + use<> {
+    let run = lock(&loader.latest.runs().unwrap())[0].clone();
+    let mut windows = Windows::new(Some(tuner.clone()));
     let (mut now, mut delivered) = (Instant::now(), 0);
     move |is_inline| {
         (now, delivered) = (now + Duration::from_millis(10), delivered + 1);
@@ -77,7 +83,7 @@ fn a_second_epoch_ends_a_trial() {
     let loader = loader();
     let mut epoch = loader.epoch(0).blocking();
     epoch.next().unwrap().unwrap();
-    let mut take = consumer(&loader);
+    let mut take = consumer(&loader, &tuner());
     while loader.engine.active_workers() == 4 {
         take(false);
     }
@@ -87,12 +93,28 @@ fn a_second_epoch_ends_a_trial() {
     assert_eq!(loader.engine.active_workers(), 4);
 }
 
+/// Begins an epoch after a steady one: its start has more to do than an epoch that runs steadily.
+#[test]
+fn each_epoch_begins_with_all_workers() {
+    let (loader, tuner) = (loader(), tuner());
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let mut take = consumer(&loader, &tuner);
+    (0..60_000).for_each(|_| take(false));
+    assert_eq!(loader.engine.active_workers(), 1);
+    let mut take = consumer(&loader, &tuner);
+    take(false);
+    assert_eq!(loader.engine.active_workers(), 4);
+    (0..1000).for_each(|_| take(false));
+    assert_eq!(loader.engine.active_workers(), 1);
+}
+
 #[test]
 fn windows_of_an_epoch_that_is_alone_change_its_settings() {
     let loader = loader();
     let mut epoch = loader.epoch(0).blocking();
     epoch.next().unwrap().unwrap();
-    let mut take = consumer(&loader);
+    let mut take = consumer(&loader, &tuner());
     let mut ten_minutes = |is_inline| (0..60_000).for_each(|_| take(is_inline));
     let mut other = loader.epoch(1).blocking();
     other.next().unwrap().unwrap();
@@ -118,6 +140,10 @@ fn what_was_set_is_not_tuned() {
     assert!(builder().build().unwrap().tuner.is_some());
     assert!(builder().tune(false).build().unwrap().tuner.is_none());
     assert!(builder().workers(0).build().unwrap().tuner.is_none());
+    // By default the queue alone is tuned.
+    let by_default = || DataLoader::builder(Graph::range(0..10).batch(2)).cpu_share(1.0);
+    assert!(by_default().build().unwrap().tuner.is_some());
+    assert!(by_default().prefetch(2).build().unwrap().tuner.is_none());
     let given = builder().workers(3).prefetch(2).build().unwrap();
     assert!(given.tuner.is_none());
     // An experiment measures what it is asked to measure.

@@ -245,7 +245,7 @@ impl Stats {
             memory: MemoryStats {
                 bytes: held as u64,
                 most: most as u64,
-                limit: Some(plan.bytes() as u64),
+                limit: Some(run.limit() as u64),
             },
             workers: run.engine.active_workers(),
             tuned: lock(&run.engine.live.tried).clone(),
@@ -265,7 +265,7 @@ impl Stats {
 }
 
 impl MemoryStats {
-    /// Adds the bytes of another rank, which has a limit of its own.
+    /// Adds the bytes of another rank, which has its part of the limit.
     pub(super) fn add(&mut self, other: MemoryStats) {
         self.bytes += other.bytes;
         self.most += other.most;

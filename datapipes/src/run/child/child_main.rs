@@ -371,6 +371,8 @@ impl RunningJob {
             _ if self.leave == Leave::Given => 0,
             (Some(chunk), _) => chunk.bytes,
             (None, None) => 0,
+            // Before it is polled it holds its input alone.
+            (None, Some(_)) if self.busy == 0 => 0,
             (None, Some(_)) => self.heaviest(),
         }
     }

@@ -220,6 +220,11 @@ impl EpochRun {
         self.log.skip(error);
     }
 
+    /// Returns the limit of the bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.budget.limit()
+    }
+
     /// Returns the bytes reserved now and the most at once: of all edges, and of each segment.
     pub(crate) fn bytes(&self) -> ((usize, usize), Vec<(usize, usize)>) {
         self.budget.figures()
