@@ -235,9 +235,8 @@ fn memory_bounds_what_is_unpacked() {
         Graph::range(0..24).map(move |_| meter.item(12 * MIB))
     };
     let parts = packed.weighed(|item| item.bytes).flat_map(|packed| {
-        (0..5000u64).map(move |n| {
+        (0..5000u64).inspect(move |_| {
             let _lives_on = &packed;
-            n
         })
     });
     for order in ORDERS {
@@ -769,31 +768,26 @@ impl Case {
     /// graphs with up to 3 or with 16 workers, with or without processes, with or without a largest
     /// item that is known, and with a promise of few items or of many.
     fn print(&self, percent: usize, above: usize) {
-        static MOST: Mutex<BTreeMap<(bool, bool, usize, usize), [usize; 3]>> =
-            Mutex::new(BTreeMap::new());
+        static MOST: Mutex<BTreeMap<String, [usize; 3]>> = Mutex::new(BTreeMap::new());
         let least = [12, 3, 1].into_iter().find(|&least| self.promise >= least);
-        let apart = self.processes() > 0;
+        let kind = format!(
+            "{} workers{}{}, promises of {} items and more",
+            if self.workers > 3 { "16" } else { "up to 3" },
+            [", and processes", ""][usize::from(self.processes() == 0)],
+            [", the largest item known", ""][usize::from(!self.told)],
+            least.unwrap_or(0),
+        );
         let mut all = MOST.lock().unwrap();
-        let most = all
-            .entry((self.told, apart, self.workers.max(3), least.unwrap_or(0)))
-            .or_default();
+        let most = all.entry(kind.clone()).or_default();
         *most = [most[0].max(percent), most[1].max(above), most[2] + 1];
         println!(
-            "alive {percent} % of a promise of {} items, {}.{:02} items above, {} allowed; {} graphs with {} workers{}{}, \
-             promises of {} items and more: {} %, {}.{:02} items",
+            "alive {percent} % of a promise of {} items, {}.{:02} items above, {} allowed; {} graphs with {kind}: {} %, \
+             {}.{:02} items",
             self.promise,
             above / 100,
             above % 100,
             self.above(),
             most[2],
-            if self.workers > 3 { "16" } else { "up to 3" },
-            if apart { ", and processes" } else { "" },
-            if self.told {
-                ", the largest item known"
-            } else {
-                ""
-            },
-            least.unwrap_or(0),
             most[0],
             most[1] / 100,
             most[1] % 100,
