@@ -13,8 +13,6 @@
 
 #[path = "../examples/support/mod.rs"]
 mod examples;
-#[path = "../examples/support/link.rs"]
-mod link;
 mod support;
 
 use std::cell::Cell;
@@ -27,8 +25,8 @@ use datapipes::{BoxError, DataLoader, Graph};
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
 use datapipes_io::stores;
+use examples::link::{self, Link};
 use examples::{images, shards};
-use link::Link;
 use support::{Lines, bar, median, peer};
 
 /// Time for which a point of the grid is measured.
