@@ -17,7 +17,7 @@ use datapipes::{BoxError, DataLoader, Graph};
 use examples::{images, shards};
 use support::{case, compare};
 
-/// What a trace records, see [`TraceLevel`].
+/// Levels of a trace, from few events to many; see [`TraceLevel`].
 const LEVELS: [(&str, TraceLevel); 3] = [
     ("batches", TraceLevel::Batch),
     ("morsels", TraceLevel::Morsel),

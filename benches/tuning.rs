@@ -3,8 +3,8 @@
 //!
 //! `cargo bench --features http --bench tuning [-- --json] [LOAD...]`. A load is a part of its name,
 //! such as `W2`; without one all run, in about ten minutes. Rates are batches per second of an endless epoch.
-//! Where `DATAPIPES_PEERS` names a Python that has them, tf.data's AUTOTUNE and PyTorch's defaults
-//! load the pictures of W2 too.
+//! The peers tf.data with AUTOTUNE and PyTorch with its defaults load the pictures of W2, too, where
+//! the Python that `DATAPIPES_PEERS` names has them.
 //!
 //! - W1: members of tar shards, page cache warm. W2: pictures, cropped and resized. W3: objects of
 //!   115 kB, 20 and 150 ms away, over a link to a process on the same cores.
@@ -44,7 +44,7 @@ const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-/// What takes the batches.
+/// Consumer of the batches, in place of a training step.
 #[derive(Clone, Copy)]
 enum Consumer {
     Nothing,
@@ -53,7 +53,7 @@ enum Consumer {
     Waits(Duration),
 }
 
-/// What was measured of an epoch: batches per second without its first part, and with it.
+/// Measurements of an epoch: batches per second without its first part, and with it.
 struct Rates {
     settled: f64,
     whole: f64,

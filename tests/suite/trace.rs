@@ -380,7 +380,7 @@ fn the_trace_engine_of_chrome_finds_what_was_written() {
     assert_eq!(loader.epoch(0).blocking().count(), 10);
     trace.finish().unwrap();
     let trace = read(&path);
-    // Of each name on each track, the number of slices and their nanoseconds.
+    // The number of slices and their nanoseconds, for each name on each track.
     let mut written = BTreeMap::<String, BTreeMap<String, (u64, u64)>>::new();
     for slice in &trace.slices {
         let track = written.entry(trace.names[&slice.track].clone());

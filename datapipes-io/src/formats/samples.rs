@@ -186,7 +186,8 @@ impl fmt::Debug for Sample {
 /// - Only neighbors belong together: shuffle, shard and mix after this step, or archives before
 ///   they are taken apart; a loader does not build otherwise. A key that comes again later is
 ///   another sample. A sample never spans two archives, or two rounds of a
-///   [`repeat`](datapipes::Graph::repeat).
+///   [`repeat`](datapipes::Graph::repeat). If archives have no names (made in memory) and members are
+///   left out before this step, members of equal key and number of two archives may be joined.
 /// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample
 ///   keeps the first file. If the second is of another source (after a
 ///   [`concat`](datapipes::Graph::concat)), it begins another sample.
@@ -350,8 +351,8 @@ impl Lost {
 
 /// Returns true if two files that follow each other are members of one archive, or plain files of
 /// one round of a repeat. In a later round a plain file is a child of the file of the first round,
-/// and has the number of the round. A member of an archive, too, may be a child with this number of
-/// another parent, but both have names.
+/// and has the number of the round. A member of another archive with the same number looks the same
+/// if its archive has no name; it is told apart once a field comes again.
 fn are_siblings(a: &Origin, b: &Origin) -> bool {
     match (a.parent(), b.parent()) {
         (None, None) => true,

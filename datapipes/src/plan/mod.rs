@@ -248,7 +248,7 @@ impl Plan {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
             }),
-            // How many a distant worker has is decided by its round trip, not here.
+            // The round trip limits the morsels at a distant worker, so that this limit must not.
             start: match &processes {
                 Some(processes) if processes.is_remote() => workers * PER_WORKER,
                 _ => 1,

@@ -61,8 +61,8 @@ fn tuner() -> Arc<Mutex<OnlineTuner>> {
     Arc::new(Mutex::new(OnlineTuner::new(begin, (true, true))))
 }
 
-/// Returns what takes a batch of the running epoch after 10 ms of a consumer that does not wait; the
-/// argument is true if that consumer runs the graph itself.
+/// Returns a function that takes a batch of the running epoch, 10 ms later than the last, as a
+/// consumer does that does not wait; its argument is true if that consumer runs the graph itself.
 fn consumer(
     loader: &DataLoader<Vec<u64>>,
     tuner: &Arc<Mutex<OnlineTuner>>,
@@ -93,7 +93,8 @@ fn a_second_epoch_ends_a_trial() {
     assert_eq!(loader.engine.active_workers(), 4);
 }
 
-/// Begins an epoch after a steady one: its start has more to do than an epoch that runs steadily.
+/// Starts an epoch when the one before has given workers back: a start has more to do, such as to
+/// fill a shuffle buffer.
 #[test]
 fn each_epoch_begins_with_all_workers() {
     let (loader, tuner) = (loader(), tuner());
