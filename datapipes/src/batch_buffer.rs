@@ -465,6 +465,15 @@ impl Granted {
         })
     }
 
+    /// Returns the bytes of a row, if there is one for each item.
+    pub(crate) fn row_bytes(&self) -> Option<usize> {
+        let (dtype, len) = self.like?;
+        self.rows
+            .iter()
+            .all(Option::is_some)
+            .then(|| len * dtype.size())
+    }
+
     /// Makes rows that were sealed, but are still in use here, memory of this process alone: to be
     /// called before the other process is told of them. At the end of the job (`is_over`), all
     /// rows.

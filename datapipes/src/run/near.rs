@@ -115,15 +115,18 @@ impl Sleeps {
     }
 }
 
-/// Does blocking work in place on a CPU worker as long as it does not wait.
+/// Does blocking work in place as long as it does not wait: on a CPU worker, or in a child process,
+/// whose threads have nothing else to do.
 pub(super) struct InPlace {
     pub scope: Scope,
     pub waits: Arc<Waits>,
+    /// True in a child process.
+    pub in_child: bool,
 }
 
 impl Offload for InPlace {
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
-        if Pool::is_here() && !self.waits.is_far() {
+        if (self.in_child || Pool::is_here()) && !self.waits.is_far() {
             return self.waits.measure(work);
         }
         let waits = self.waits.clone();

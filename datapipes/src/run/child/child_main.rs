@@ -16,20 +16,24 @@ use tokio::time::{Sleep, sleep};
 
 use super::isolate;
 use super::log::Lines;
-use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
+use super::part::seldom_waits;
+use super::protocol::{
+    Counted, Done, Grants, Hello, JobFacts, Order, Report, count, counted, whole,
+};
 use super::queue_ends::{Prepared, PutEnd, TakeEnd};
 use crate::batch_buffer::{Granted, Lender, Pool, RowCursor};
 use crate::budget::learn;
 use crate::codec::{ChunkWire, Parcel, damaged};
-use crate::context::{Counters, RunInfo, SharedByNode};
+use crate::context::{Counters, Offload, RunInfo, SharedByNode};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::run::chain::{Chain, Link};
 use crate::run::morsel::Needed;
+use crate::run::near::{InPlace, Waits};
 use crate::run::scope::Scope;
 use crate::sync::lock;
-use crate::{Context, Error, ErrorKind, Result, Wire, Writer, items};
+use crate::{Arity, Context, Error, ErrorKind, Result, Wire, Writer, items};
 
 /// Limits of the output that waits for the parent.
 const LIMITS: Limits = Limits {
@@ -145,6 +149,10 @@ struct LoadedPart {
     input: Arc<dyn ChunkWire>,
     output: Arc<dyn ChunkWire>,
     overlap: usize,
+    /// Waits of its blocking work, if that seldom waits: it is done in place until it does.
+    waits: Option<Arc<Waits>>,
+    /// True if each item makes one.
+    is_one_to_one: bool,
     /// Number of the node that fills rows of batches, if one does.
     fills: Option<usize>,
     /// Maximum of bytes that may wait in the queue, be made without asking the parent, or be made in
@@ -212,11 +220,16 @@ impl LoadedPart {
         {
             (node.name, node.source) = (name.as_str().into(), source);
         }
+        let hints = || flow.nodes[1..].iter().map(|node| node.hints());
+        let waits = seldom_waits(hints()).then(Arc::default);
+        let is_one_to_one = hints().all(|hints| hints.arity == Arity::One);
         Ok(LoadedPart {
             flow,
             input,
             output,
             overlap: hello.overlap.max(1),
+            waits,
+            is_one_to_one,
             fills: hello.fills,
             room: hello.room / PARTS_OF_ROOM,
             lines,
@@ -241,6 +254,15 @@ impl LoadedPart {
     ) -> RunningJob {
         let cancelled = Arc::new(AtomicBool::new(false));
         let largest = facts.run.largest_item.map(|bytes| bytes as usize);
+        let scope = Scope::new(Handle::current(), None, cancelled.clone());
+        let offload: Arc<dyn Offload> = match self.waits.clone() {
+            None => Arc::new(scope),
+            Some(waits) => Arc::new(InPlace {
+                scope,
+                waits,
+                in_child: true,
+            }),
+        };
         let run = RunInfo {
             seed: facts.run.seed,
             epoch: facts.run.epoch,
@@ -248,11 +270,7 @@ impl LoadedPart {
             uneven: facts.run.uneven,
             max_inflated: facts.run.max_inflated,
             cancelled: cancelled.clone(),
-            offload: Some(Arc::new(Scope::new(
-                Handle::current(),
-                None,
-                cancelled.clone(),
-            ))),
+            offload: Some(offload),
             poll_log: None,
             shared: self.shared(facts.run.epoch),
             stake: Some(self.room),
@@ -292,8 +310,10 @@ impl LoadedPart {
             links: links.collect(),
             input,
         };
+        let mut items = 0;
         let applied = catch_unwind(AssertUnwindSafe(|| {
             let chunk = chain.input.weigh(chunk);
+            items = chunk.len;
             chain.output().erase(chain.apply(chain.input.one(chunk), 0))
         }));
         let edge = chain.output().clone();
@@ -307,19 +327,21 @@ impl LoadedPart {
         };
         RunningJob {
             number: facts.number,
+            each: granted.row_bytes().unwrap_or(0),
             granted,
             alone: facts.alone,
             taken: facts.taken,
             needed: facts.needed,
             made: 0,
+            made_all: self.is_one_to_one.then_some(items),
             stream,
             ready,
             edge,
             counters,
             cancelled,
-            begun: Instant::now(),
+            begun: None,
+            waited: false,
             busy: 0,
-            each: 0,
             largest: largest.unwrap_or(0),
             leave: Leave::None,
         }
@@ -337,6 +359,8 @@ struct RunningJob {
     needed: Needed,
     /// Number of items of the job so far.
     made: usize,
+    /// Number of items when all were made, if it is known before the end.
+    made_all: Option<usize>,
     /// The output stream; `None` at its end.
     stream: Option<Box<dyn ErasedChunks>>,
     /// Output that came while it was another job's turn.
@@ -345,10 +369,13 @@ struct RunningJob {
     counters: Vec<Arc<Counters>>,
     granted: Arc<Granted>,
     cancelled: Arc<AtomicBool>,
-    begun: Instant,
+    /// Time of the first poll, without the time in which the parent was asked for room.
+    begun: Option<Instant>,
+    /// True if a poll had to wait for something outside.
+    waited: bool,
     /// Nanoseconds of work.
     busy: u64,
-    /// Bytes of an output item; 0 before the first one.
+    /// Bytes of an output item, known before the first one only if it fills a row; otherwise 0.
     each: usize,
     /// Bytes of the largest item of any step, if the parent was told; otherwise 0.
     largest: usize,
@@ -386,6 +413,12 @@ impl RunningJob {
         weights.fold(self.largest, usize::max)
     }
 
+    /// Returns true if all of its items were made. The process of an item that runs alone may still
+    /// end when the chain does.
+    fn is_complete(&self) -> bool {
+        self.made_all == Some(self.made) && !self.alone
+    }
+
     /// Returns true if a poll would make an item.
     fn makes_items(&self) -> bool {
         self.ready.is_none() && self.stream.is_some() && !self.cancelled.load(Ordering::Relaxed)
@@ -395,7 +428,9 @@ impl RunningJob {
     fn allow(&mut self) {
         if let Leave::Asked(since) = self.leave {
             // The wait is no time of the job.
-            self.begun += since.elapsed();
+            if let Some(begun) = &mut self.begun {
+                *begun += since.elapsed();
+            }
             self.leave = Leave::Given;
         }
     }
@@ -430,22 +465,25 @@ impl RunningJob {
         } else {
             // An item that never completes holds up those that are made together with it.
             let cost = self.busy as f64 / self.made.max(1) as f64;
-            let together = items::at_once(cost / TOGETHER, self.taken + self.made);
+            let together = match self.made {
+                0 => 1,
+                made => items::at_once(cost / TOGETHER, self.taken + made),
+            };
             let each = self.each.max(self.largest);
             let small = (message / each).min(ITEMS).min(together);
             small
                 .max((room / each).min(self.needed.after(self.made)))
                 .max(1)
         };
-        let (begun, demand) = (
-            Instant::now(),
-            Demand {
-                ahead: true,
-                ..Demand::up_to(max)
-            },
-        );
+        let begun = Instant::now();
+        self.begun.get_or_insert(begun);
+        let demand = Demand {
+            ahead: true,
+            ..Demand::up_to(max)
+        };
         let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, demand)));
         self.busy += begun.elapsed().as_nanos() as u64;
+        self.waited |= matches!(polled, Ok(Poll::Pending));
         match polled {
             Ok(Poll::Ready(None)) => {
                 self.stream = None;
@@ -576,6 +614,10 @@ impl Server {
             (true, 0) => (message, self.part.room),
         };
         let polled = job.poll(cx, (message, room));
+        if let (Poll::Pending, Some(waits)) = (&polled, &self.part.waits) {
+            // For something else than blocking work in place.
+            waits.wait();
+        }
         self.heaviest.fetch_max(job.heaviest(), Ordering::Relaxed);
         Ok(polled)
     }
@@ -673,12 +715,17 @@ impl Server {
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
         (self.still, self.freed) = (None, 0);
-        match self.prepare(&chunk, 0..chunk.len) {
+        let is_last = self.jobs.front().is_some_and(|job| job.is_complete());
+        match self.prepare(&chunk, 0..chunk.len, is_last) {
             Err(error) if error.kind() == ErrorKind::Limit => {}
             prepared => {
                 let (message, weight) = prepared?;
                 // Rows that the part has not kept are not in use any more.
                 drop(chunk);
+                if is_last {
+                    self.end_job();
+                    return self.reports.put(message, weight);
+                }
                 return self.put(message, weight);
             }
         }
@@ -702,15 +749,22 @@ impl Server {
 
     /// Sends a part of the first job's output.
     fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
-        let (message, weight) = self.prepare(chunk, places)?;
+        let (message, weight) = self.prepare(chunk, places, false)?;
         self.put(message, weight)
     }
 
-    /// Encodes a part of the first job's output, and fills the rows that it was granted.
-    fn prepare(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<(Prepared, Weight)> {
-        let number = self.jobs.front().expect("it gave the chunk").number;
-        let counted = self.jobs.front().expect("as above").counted();
-        let report = Report::Output(number, counted);
+    /// Encodes a part of the first job's output, and fills the rows that it was granted. The last
+    /// part ends the job, too.
+    fn prepare(
+        &mut self,
+        chunk: &AnyChunk,
+        places: Range<usize>,
+        is_last: bool,
+    ) -> Result<(Prepared, Weight)> {
+        let job = self.jobs.front().expect("it gave the chunk");
+        let (number, counted) = (job.number, job.counted());
+        let done = is_last.then(|| self.end_of(job, Counted::new()));
+        let report = Report::Output(number, counted, done);
         let mut writer = Writer::of_job(number);
         report.write(&mut writer)?;
         let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
@@ -720,8 +774,14 @@ impl Server {
         let job = self.jobs.front_mut().expect("as above");
         (job.each, job.leave) = ((bytes / items.max(1)).max(1), Leave::None);
         learn(&self.heaviest, items, bytes);
-        let message = self.reports.prepare(writer)?;
-        Ok((message, Weight { items, bytes }))
+        let prepared = self.reports.prepare(writer);
+        if let (Err(_), Report::Output(_, counted, _)) = (&prepared, &report) {
+            // The next report has them.
+            let job = self.jobs.front().expect("as above");
+            let counters = job.counters.iter().zip(counted);
+            counters.for_each(|(counters, counted)| count(counters, counted));
+        }
+        Ok((prepared?, Weight { items, bytes }))
     }
 
     fn put(&mut self, message: Prepared, weight: Weight) -> Result<()> {
@@ -731,23 +791,35 @@ impl Server {
     }
 
     fn done(&mut self) -> Result<()> {
-        let mut job = self.jobs.pop_front().expect("it has ended");
         // The values that its pipes hold are dropped first.
+        let job = self.end_job();
+        let done = self.end_of(&job, job.counted());
+        self.report(&Report::Done(done))
+    }
+
+    /// Ends the first job. Its rows are not in use after that.
+    fn end_job(&mut self) -> RunningJob {
+        let mut job = self.jobs.pop_front().expect("it has ended");
         job.stream = None;
         job.granted.let_go(true);
-        let spent = if self.part.overlap > 1 {
-            job.begun.elapsed().as_nanos() as u64
-        } else {
-            job.busy
+        job
+    }
+
+    /// Returns what the parent is told at the end of a job.
+    fn end_of(&self, job: &RunningJob, counted: Counted) -> Done {
+        // Of a part that waits, the time in flight counts. Before its first poll a job waits for
+        // others, which is no time of its own.
+        let spent = match job.begun {
+            Some(begun) if job.waited && self.part.overlap > 1 => begun.elapsed().as_nanos() as u64,
+            _ => job.busy,
         };
-        let counted = job.counted();
-        let wanted = job.granted.asked();
-        self.report(&Report::Done(Done {
+        Done {
             number: job.number,
             spent,
             counted,
-            wanted,
-        }))
+            wanted: job.granted.asked(),
+            waits: self.part.waits.as_ref().is_none_or(|waits| waits.is_far()),
+        }
     }
 
     fn report(&mut self, report: &Report) -> Result<()> {

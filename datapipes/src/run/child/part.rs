@@ -6,9 +6,9 @@ use super::log;
 use super::plan::{ChildFigures, ChildrenPlan};
 use super::protocol::Hello;
 use super::supervisor::Supervisors;
-use crate::Work;
 use crate::graph::{Flow, FlowNode, Part, likeness};
 use crate::plan::SegmentPlan;
+use crate::{Hints, Work};
 
 /// Bytes that a worker of another machine may keep, in its own memory, of what it has made.
 const REMOTE_ROOM: usize = 512 << 20;
@@ -59,8 +59,14 @@ pub(crate) fn supervisors(
         output,
         edge,
         arity: segment.arity,
+        seldom_waits: seldom_waits(nodes.iter().map(|node| node.hints())),
         figures: ChildFigures::default(),
     }))
+}
+
+/// Returns true if all I/O of a part is blocking work that seldom waits.
+pub(super) fn seldom_waits<'a>(mut hints: impl Iterator<Item = &'a Hints>) -> bool {
+    hints.all(|hints| hints.work == Work::Cpu || hints.seldom_waits)
 }
 
 /// Returns the number of jobs a child should begin at once: more than one if the part waits for

@@ -23,6 +23,8 @@ pub(crate) struct ChildrenPlan {
     pub edge: Arc<dyn Edge>,
     /// Number of output items for each input item.
     pub arity: Arity,
+    /// True if its blocking work seldom waits: a child has many jobs only once it has waited.
+    pub seldom_waits: bool,
     pub figures: ChildFigures,
 }
 

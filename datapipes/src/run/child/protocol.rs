@@ -250,8 +250,9 @@ pub(super) enum Report {
     Ready,
     /// The child cannot do the work at all.
     Refused(Error),
-    /// Output of a job, with the counts since the last output.
-    Output(u64, Counted),
+    /// Output of a job, with the counts since the last output, and the end of the job if it is the
+    /// last.
+    Output(u64, Counted, Option<Done>),
     Done(Done),
     Log(LogLine),
     /// Asks for bytes for the next item of a job. Until they are allowed, the job is not continued.
@@ -273,6 +274,8 @@ pub(super) struct Done {
     pub counted: Counted,
     /// Row that the part asked for last.
     pub wanted: Option<Wanted>,
+    /// True if the part waits for something, so that more jobs can be in progress.
+    pub waits: bool,
 }
 
 /// Line for the log.
@@ -284,6 +287,37 @@ pub(super) struct LogLine {
     pub text: String,
 }
 
+impl Done {
+    fn write<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.number(self.number);
+        to.number(self.spent);
+        self.counted.encode(to)?;
+        to.raw(&[u8::from(self.waits), u8::from(self.wanted.is_some())]);
+        if let Some((dtype, len)) = self.wanted {
+            to.raw(&[dtype as u8]);
+            to.number(len as u64);
+        }
+        Ok(())
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self> {
+        let (number, spent, counted) = (from.number()?, from.number()?, Wire::decode(from)?);
+        let waits = bool::decode(from)?;
+        let wanted = if bool::decode(from)? {
+            Some((DType::decode(from)?, usize::decode(from)?))
+        } else {
+            None
+        };
+        Ok(Done {
+            number,
+            spent,
+            counted,
+            wanted,
+            waits,
+        })
+    }
+}
+
 impl Report {
     pub(super) fn write<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         match self {
@@ -292,26 +326,18 @@ impl Report {
                 to.raw(&[1]);
                 error.encode(to)?;
             }
-            Report::Output(number, counted) => {
+            Report::Output(number, counted, done) => {
                 to.raw(&[2]);
                 to.number(*number);
                 counted.encode(to)?;
-            }
-            Report::Done(Done {
-                number,
-                spent,
-                counted,
-                wanted,
-            }) => {
-                to.raw(&[3]);
-                to.number(*number);
-                to.number(*spent);
-                counted.encode(to)?;
-                to.raw(&[u8::from(wanted.is_some())]);
-                if let Some((dtype, len)) = wanted {
-                    to.raw(&[*dtype as u8]);
-                    to.number(*len as u64);
+                to.raw(&[u8::from(done.is_some())]);
+                if let Some(done) = done {
+                    done.write(to)?;
                 }
+            }
+            Report::Done(done) => {
+                to.raw(&[3]);
+                done.write(to)?;
             }
             Report::Log(LogLine {
                 level,
@@ -336,22 +362,12 @@ impl Report {
         Ok(match u8::decode(from)? {
             0 => Report::Ready,
             1 => Report::Refused(Error::decode(from)?),
-            2 => Report::Output(from.number()?, Wire::decode(from)?),
-            3 => {
-                let (number, spent, counted) =
-                    (from.number()?, from.number()?, Wire::decode(from)?);
-                let wanted = if bool::decode(from)? {
-                    Some((DType::decode(from)?, usize::decode(from)?))
-                } else {
-                    None
-                };
-                Report::Done(Done {
-                    number,
-                    spent,
-                    counted,
-                    wanted,
-                })
+            2 => {
+                let (number, counted) = (from.number()?, Wire::decode(from)?);
+                let done = bool::decode(from)?.then(|| Done::read(from));
+                Report::Output(number, counted, done.transpose()?)
             }
+            3 => Report::Done(Done::read(from)?),
             4 => Report::Log(LogLine {
                 level: Wire::decode(from)?,
                 target: Wire::decode(from)?,
@@ -476,16 +492,19 @@ mod tests {
 
     #[test]
     fn reports_arrive() {
+        let done = || Done {
+            number: 5,
+            spent: 1000,
+            counted: vec![vec![1, 2, 3, 4, 5]],
+            wanted: Some((DType::U8, 7)),
+            waits: true,
+        };
         let reports = [
             Report::Ready,
             Report::Refused(Error::user("no")),
-            Report::Output(5, vec![vec![7; 5]; 2]),
-            Report::Done(Done {
-                number: 5,
-                spent: 1000,
-                counted: vec![vec![1, 2, 3, 4, 5]],
-                wanted: Some((DType::U8, 7)),
-            }),
+            Report::Output(5, vec![vec![7; 5]; 2], None),
+            Report::Output(5, vec![vec![7; 5]; 2], Some(done())),
+            Report::Done(done()),
             Report::Log(LogLine {
                 level: 2,
                 target: "a::b".into(),

@@ -88,8 +88,9 @@ pub(super) struct Session<'a> {
     pub ready: bool,
     /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
-    /// Output of the first task that waits for room, and what is counted with it.
-    held: Option<(AnyChunk, Counted)>,
+    /// Output of the first task that waits for room, what is counted with it, and the end of the
+    /// task if it is the last.
+    held: Option<(AnyChunk, Counted, Option<Done>)>,
     exited: bool,
     /// True if the child gets no more tasks, and is ended after its last one.
     leaving: bool,
@@ -102,6 +103,8 @@ pub(super) struct Session<'a> {
     looked: Instant,
     /// Number up to which jobs were cancelled in the child.
     cancelled: u64,
+    /// True if the part waits for something, so that jobs overlap.
+    waits: bool,
     items: u64,
     /// Bytes of the output that came.
     bytes: u64,
@@ -121,6 +124,7 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Begins the session of a child that has just been started.
     pub(super) fn new(slot: &'a mut ChildSlot, child: Child) -> Self {
+        let seldom_waits = slot.plan().seldom_waits;
         let mut session = Session {
             slot,
             round_trip: child.round_trip(),
@@ -137,6 +141,7 @@ impl<'a> Session<'a> {
             closed: None,
             looked: Instant::now(),
             cancelled: 0,
+            waits: !seldom_waits,
             items: 0,
             bytes: 0,
             lent: HashMap::new(),
@@ -241,7 +246,7 @@ impl<'a> Session<'a> {
 
     /// Returns the child, and its tasks in the state in which another child can do them.
     pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>) {
-        if let (Some((chunk, _)), Some(front)) = (self.held.take(), self.tasks.front_mut()) {
+        if let (Some((chunk, ..)), Some(front)) = (self.held.take(), self.tasks.front_mut()) {
             // It was seen, but is not delivered, and comes again.
             if front.alone.is_some() {
                 front.seen -= chunk.len;
@@ -262,14 +267,14 @@ impl<'a> Session<'a> {
     /// Reads the child's reports, as long as their output can be delivered.
     fn poll_reports(&mut self, cx: &mut Context<'_>) -> Result<Poll<End>> {
         loop {
-            if let Some((chunk, counted)) = self.held.take() {
+            if let Some((chunk, counted, done)) = self.held.take() {
                 let task = self
                     .tasks
                     .front_mut()
                     .ok_or_else(|| damaged("an output of nothing"))?;
                 match task.job.poll_room(chunk.bytes, cx) {
                     Poll::Pending => {
-                        self.held = Some((chunk, counted));
+                        self.held = Some((chunk, counted, done));
                         // The wait is not the child's fault.
                         self.heard = Instant::now();
                         return Ok(Poll::Pending);
@@ -282,6 +287,9 @@ impl<'a> Session<'a> {
                         self.slot.shared.progress();
                         task.job.hand_on(chunk);
                     }
+                }
+                if let Some(done) = done {
+                    self.done(done)?;
                 }
             }
             match self.child.reports.poll_parcel(cx) {
@@ -335,7 +343,7 @@ impl<'a> Session<'a> {
                 return Ok(Some(End::Refused(error)));
             }
             Report::Log(log) => tell(&self.slot.plan().node, self.slot.place, &log),
-            Report::Output(number, counted) => {
+            Report::Output(number, counted, done) => {
                 let task = self.tasks.front_mut().filter(|task| task.number == number);
                 let task = task.ok_or_else(|| {
                     damaged(format_args!(
@@ -368,9 +376,12 @@ impl<'a> Session<'a> {
                 // The encoded length is known here, whatever weight the steps report.
                 chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
-                    self.held = Some((chunk, counted));
+                    self.held = Some((chunk, counted, done));
                 } else {
                     task.count(counted);
+                    if let Some(done) = done {
+                        self.done(done)?;
+                    }
                 }
             }
             Report::Done(done) => self.done(done)?,
@@ -426,6 +437,7 @@ impl<'a> Session<'a> {
         })?;
         self.slot.shared.progress();
         self.publish();
+        self.waits = done.waits;
         self.learn(Duration::from_nanos(done.spent));
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
@@ -505,7 +517,7 @@ impl<'a> Session<'a> {
 
     /// Learns from a job that has ended, and that took this time there.
     fn learn(&mut self, spent: Duration) {
-        let overlap = self.slot.plan().hello.overlap as u32;
+        let overlap = self.overlap() as u32;
         if let (Some(since), Some(least)) = (self.alone_since.take(), self.round_trip) {
             self.round_trip = Some(least.min(since.elapsed().saturating_sub(spent)));
         }
@@ -517,10 +529,18 @@ impl<'a> Session<'a> {
         });
     }
 
+    /// Returns the number of jobs that the child works on at once.
+    fn overlap(&self) -> usize {
+        match self.waits {
+            true => self.slot.plan().hello.overlap,
+            false => 1,
+        }
+    }
+
     /// Returns the number of jobs that the child may have at once: as many as it works on, the next,
     /// and those that are done while an answer and the next order are on their way.
     fn most_jobs(&self) -> usize {
-        let most = self.slot.plan().hello.overlap - 1 + AT_ONCE;
+        let most = self.overlap() - 1 + AT_ONCE;
         let (Some(round_trip), Some(job_time)) = (self.round_trip, self.job_time) else {
             return most;
         };

@@ -187,6 +187,7 @@ impl EpochRun {
             let in_place = Arc::new(InPlace {
                 scope: self.scope.clone(),
                 waits: waits.clone(),
+                in_child: false,
             });
             for link in &mut chain.links {
                 link.context = link.context.with_offload(in_place.clone());
