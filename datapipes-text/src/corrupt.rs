@@ -8,11 +8,15 @@ use crate::{Document, Tokens};
 
 /// Masks tokens at random, for a masked-language model: each token with probability `rate`. Of
 /// these, 80 % become the mask token, 10 % a random token and 10 % stay (BERT's rule); their labels
-/// are what they were, and those of all others −100.
+/// are what they were, and those of all others −100. A token whose label is negative, as a prompt's,
+/// is not trained, and never masked.
 ///
 /// A pipe for documents, to be packed with [`Labels::Same`](crate::Labels::Same). Runs on the CPU
 /// workers; order is kept. What is masked depends on seed, epoch and item alone, so that each epoch
 /// masks other tokens.
+///
+/// # Errors
+/// `Shape` in place of a document with another number of labels than of ids.
 ///
 /// # Examples
 /// ```
@@ -60,14 +64,21 @@ impl MaskTokens {
         }
     }
 
-    fn masked(&self, ids: &[u32], rng: &mut Rng) -> Tokens {
-        let mut tokens = Tokens::from(ids.to_vec());
-        let mut labels = vec![-100; ids.len()];
-        for (id, label) in tokens.ids.iter_mut().zip(&mut labels) {
-            if self.never.contains(id) || !rng.chance(self.rate) {
+    fn masked(&self, document: &impl Document, rng: &mut Rng) -> Result<Tokens> {
+        let mut tokens = Tokens::from(document.ids().to_vec());
+        let len = tokens.ids.len();
+        let targets = document.labels();
+        if let Some(targets) = targets.filter(|targets| targets.len() != len) {
+            let message = format!("a document of {len} ids and {} labels", targets.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        let mut labels = vec![-100; len];
+        for (at, (id, label)) in tokens.ids.iter_mut().zip(&mut labels).enumerate() {
+            let target = targets.map_or(i64::from(*id), |targets| targets[at]);
+            if target < 0 || self.never.contains(id) || !rng.chance(self.rate) {
                 continue;
             }
-            *label = i64::from(*id);
+            *label = target;
             match rng.below(10) {
                 0 => *id = rng.below(self.vocab.into()) as u32,
                 1 => {}
@@ -75,7 +86,7 @@ impl MaskTokens {
             }
         }
         tokens.labels = Some(labels);
-        tokens
+        Ok(tokens)
     }
 }
 
@@ -86,9 +97,7 @@ impl<T: Document> Pipe<T> for MaskTokens {
         let (this, context) = (self.clone(), cx.clone());
         input.each(cx, move |item| {
             let mut rng = context.rng(item.origin());
-            Some(Ok(
-                item.map(|document| this.masked(document.ids(), &mut rng))
-            ))
+            Some(item.try_map(|document| this.masked(&document, &mut rng)))
         })
     }
     fn hints(&self) -> Hints {
@@ -114,8 +123,8 @@ impl<T: Document> Pipe<T> for MaskTokens {
 /// Replaces spans of tokens by sentinels, for an encoder and a decoder: T5's span corruption. Gives
 /// pairs `(inputs, targets)` of ids, for [`padded_batch`](datapipes::Graph::padded_batch).
 ///
-/// Spans take `n * density` of a document's `n` tokens, at least one and not all, and have `span`
-/// tokens in the mean. The lengths of the spans, and of the stretches between them, are random
+/// Spans take `n * density` of a document's `n` tokens, rounded as in T5, at least one and not all,
+/// and have `span` tokens in the mean. The lengths of the spans, and of the stretches between them, are random
 /// partitions. The document begins with tokens that stay. In the inputs a sentinel stands for each
 /// span; the targets have each sentinel and its span, and one sentinel more at the end. Sentinels
 /// count down from the first one, as T5's `<extra_id_0>` and those after it. A document of fewer
@@ -160,7 +169,7 @@ impl SpanCorruption {
     }
 
     /// Sets the number of sentinels that the tokenizer has. Defaults to 100, as T5's has. With the
-    /// default density and length of spans they are enough for documents of 1,989 tokens.
+    /// default density and length of spans they are enough for documents of 1,990 tokens.
     pub fn sentinels(self, sentinels: u32) -> Self {
         SpanCorruption { sentinels, ..self }
     }
@@ -182,10 +191,7 @@ impl SpanCorruption {
         if ids.len() < 2 {
             return Ok((ids.to_vec(), vec![self.first]));
         }
-        let noise = (ids.len() as f64 * self.density).round() as usize;
-        let noise = noise.clamp(1, ids.len() - 1);
-        let spans = (noise as f64 / self.span).round() as usize;
-        let spans = spans.clamp(1, noise.min(ids.len() - noise));
+        let (noise, spans) = self.counts(ids.len());
         if spans >= self.sentinels as usize {
             let message = format!(
                 "a document of {} tokens has {spans} spans, which take {} sentinels of {}; cut it, or set other spans",
@@ -197,6 +203,20 @@ impl SpanCorruption {
         }
         let between = partition(ids.len() - noise, spans, rng);
         let within = partition(noise, spans, rng);
+        Ok(self.replaced(ids, &between, &within))
+    }
+
+    /// Returns the number of tokens in spans, and of spans, of a document of two tokens at least. They
+    /// are rounded as in T5: in single precision, and halves to the even number.
+    fn counts(&self, len: usize) -> (usize, usize) {
+        let noise = (len as f32 * self.density as f32).round_ties_even() as usize;
+        let noise = noise.clamp(1, len - 1);
+        let spans = (noise as f32 / self.span as f32).round_ties_even() as usize;
+        (noise, spans.clamp(1, noise.min(len - noise)))
+    }
+
+    /// Replaces spans by sentinels: stretches of these lengths stay, with a span after each.
+    fn replaced(&self, ids: &[u32], between: &[usize], within: &[usize]) -> (Vec<u32>, Vec<u32>) {
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         let mut rest = ids;
         let mut sentinels = (0..=self.first).rev();
@@ -205,7 +225,7 @@ impl SpanCorruption {
                 .next()
                 .expect("there are as many as spans, and one")
         };
-        for (between, within) in between.into_iter().zip(within) {
+        for (&between, &within) in between.iter().zip(within) {
             let (kept, span);
             (kept, rest) = rest.split_at(between);
             (span, rest) = rest.split_at(within);
@@ -216,7 +236,7 @@ impl SpanCorruption {
             targets.extend_from_slice(span);
         }
         targets.push(sentinel());
-        Ok((inputs, targets))
+        (inputs, targets)
     }
 }
 
@@ -327,12 +347,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_trained_is_not_masked() {
+        let tokens = Tokens {
+            ids: (100..1100).collect(),
+            labels: Some(
+                (100..1100)
+                    .map(|id| if id < 600 { -100 } else { id })
+                    .collect(),
+            ),
+            offsets: None,
+        };
+        let graph = Graph::from_vec(vec![tokens]).pipe(MaskTokens::new(1, 90).rate(0.5));
+        let masked = graph.collect().unwrap().remove(0);
+        let labels = masked.labels.unwrap();
+        assert!(masked.ids[..500].iter().copied().eq(100..600));
+        assert!(labels[..500].iter().all(|&label| label == -100));
+        let chosen = labels[500..].iter().filter(|&&label| label >= 0).count();
+        assert!((200..300).contains(&chosen), "{chosen}");
+        let odd = Tokens {
+            ids: vec![1, 2],
+            labels: Some(vec![1]),
+            offsets: None,
+        };
+        let error = Graph::from_vec(vec![odd])
+            .pipe(MaskTokens::new(1, 90))
+            .collect();
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape);
+        assert!(error.to_string().contains("2 ids and 1 labels"), "{error}");
+    }
+
+    #[test]
     fn spans_are_in_the_targets_and_everything_is_in_one_of_both() {
         let all = Graph::from_vec(documents(2..80)).pipe(SpanCorruption::new(99));
         for ((inputs, targets), len) in all.collect().unwrap().into_iter().zip(2..) {
-            let noise = ((f64::from(len) * 0.15).round() as usize).max(1);
+            let (noise, expected) = SpanCorruption::new(99).counts(len as usize);
             let spans = inputs.iter().filter(|&&id| id < 100).count();
-            assert_eq!(spans, ((noise as f64 / 3.0).round() as usize).max(1));
+            assert_eq!(spans, expected);
             assert_eq!(inputs.len(), len as usize - noise + spans);
             assert_eq!(targets.len(), noise + spans + 1);
             assert_eq!(targets.last(), Some(&(99 - spans as u32)));
@@ -361,9 +412,44 @@ mod tests {
         assert_eq!(short, [(vec![], vec![99]), (vec![100], vec![99])]);
     }
 
+    /// `make.py` in `tests/data` wrote the file, with T5's own functions.
+    #[test]
+    fn spans_are_those_of_t5() {
+        let golden = include_bytes!("../tests/data/t5.json");
+        let golden: serde_json::Value = serde_json::from_slice(golden).unwrap();
+        let numbers = |list: &serde_json::Value| -> Vec<usize> {
+            let list = list.as_array().unwrap().iter();
+            list.map(|number| number.as_u64().unwrap() as usize)
+                .collect()
+        };
+        for (len, counts) in (2..).zip(golden["counts"].as_array().unwrap()) {
+            let (noise, spans) = SpanCorruption::new(32_099).counts(len);
+            assert_eq!(vec![noise, spans], numbers(counts), "{len} tokens");
+        }
+        for case in golden["cases"].as_array().unwrap() {
+            let spans = SpanCorruption::new(32_099)
+                .density(case["density"].as_f64().unwrap())
+                .span(case["span"].as_f64().unwrap());
+            let (len, [kept, noise]) = (
+                case["length"].as_u64().unwrap() as usize,
+                ["kept", "noise"].map(|name| numbers(&case[name])),
+            );
+            let counts = (noise.iter().sum(), noise.len());
+            assert_eq!(spans.counts(len), counts, "{case}");
+            let ids: Vec<u32> = (100..100 + len as u32).collect();
+            let (inputs, mut targets) = spans.replaced(&ids, &kept, &noise);
+            // T5 has no sentinel at the end, as the figure of its paper does.
+            assert_eq!(targets.pop(), Some(32_099 - noise.len() as u32));
+            for (own, name) in [(inputs, "inputs"), (targets, "targets")] {
+                let own = own.into_iter().map(|id| id as usize);
+                assert!(own.eq(numbers(&case[name])), "{name}: {case}");
+            }
+        }
+    }
+
     #[test]
     fn a_document_with_more_spans_than_sentinels_is_named() {
-        let lengths = [10, 1989, 2048];
+        let lengths = [10, 1990, 2048];
         let graph = Graph::from_vec(documents(lengths)).pipe(SpanCorruption::new(99));
         let error = graph.collect().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit);
