@@ -539,7 +539,8 @@ impl TokenStore {
 
     /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
     /// `[windows, length]` of the stored type. This is the fastest way to ids alone: one copy from
-    /// the mapped file, and no item for each window.
+    /// the mapped file, and no item for each window. All fields are in
+    /// [`row_batch`](TokenStore::row_batch).
     ///
     /// # Errors
     /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the

@@ -1,6 +1,6 @@
 //! Tests of token stores: files of the original tools, and files that lie.
 
-use datapipes::{DataLoader, Graph, Result, Uneven};
+use datapipes::{Collate, DataLoader, Graph, Result, Uneven};
 use proptest::prelude::*;
 
 use super::*;
@@ -581,8 +581,21 @@ fn rows_of_windows_and_samples_have_the_layout_they_are_told() {
             .zip(&ids)
             .all(|(&label, &id)| label == i64::from(id))
     );
+    let masked = store
+        .clone()
+        .loss("loss", vec![1, 0, 1, 1, 0, 0, 1, 1, 1].into());
+    for store in [&store, &masked.unwrap()] {
+        let windows = store.windows(layout.clone()).unwrap().fetch();
+        let rows = windows.try_map(|window| window.row()).collect().unwrap();
+        let batch = store.row_batch(layout.clone(), &[0, 1]).unwrap();
+        assert_eq!(batch, Packed::collate(rows).unwrap());
+    }
+    let error = store.row_batch(4, &[1, 2]).unwrap_err().to_string();
+    assert!(error.ends_with("tokens: window 2 of 2"), "{error}");
+    assert_eq!(store.row_batch(4, &[]).unwrap().ids.shape(), [0, 4]);
     for gaps in [layout.clone().align(2), layout.max_documents(1)] {
         for error in [
+            store.row_batch(gaps.clone(), &[]).map(drop).unwrap_err(),
             store.windows(gaps.clone()).map(drop).unwrap_err(),
             store
                 .gpt(&crate::GptOrder::new(gaps.clone()))
@@ -911,6 +924,14 @@ proptest! {
             let rows: Vec<Packed> = rows.collect().unwrap();
             prop_assert_eq!(rows.len() as u64, store.len() / length as u64);
             prop_assert_eq!(&rows[..], &packed[..rows.len()]);
+            if !rows.is_empty() {
+                // In another order, and twice.
+                let count = rows.len() as u64;
+                let numbers: Vec<u64> = (0..2 * count).map(|at| (at * 7 + 3) % count).collect();
+                let some = numbers.iter().map(|&number| rows[number as usize].clone()).collect();
+                let batch = store.row_batch(length, &numbers).unwrap();
+                prop_assert_eq!(batch, Packed::collate(some).unwrap());
+            }
             let numbers = Vec::from_iter(0..rows.len() as u64);
             let batch = store.window_batch(length, &numbers).unwrap();
             let ids: Vec<u32> = rows.into_iter().flat_map(|row| row.ids).collect();
