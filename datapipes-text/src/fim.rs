@@ -92,7 +92,7 @@ impl Fim {
             .is_ok_and(|tokens| !tokens.ids.is_empty());
         let adds = adds.then(|| {
             "the tokenizer adds tokens to each text, so that they would be within documents; make it without \
-             `add_special_tokens`"
+             `HfTokenizer::add_special_tokens`"
                 .to_owned()
         });
         Fim {
