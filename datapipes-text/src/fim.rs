@@ -26,6 +26,10 @@ use crate::{Tokenizer, Tokens};
 /// what tokenizing again adds, and cuts or pads the whole sample at its end. Here it is done
 /// document by document, so that no row loses the end of another document, and any pack follows.
 ///
+/// Special tokens within a document stay, where Megatron-LM leaves them out. With a tokenizer that
+/// takes them as text (`HfTokenizer::special_tokens_as_text`) they would become
+/// several ordinary tokens: put none but the [end](Fim::end) into documents then.
+///
 /// A pipe for `Graph<Tokens>`, after [`tokenize`](crate::TokenizeGraphExt::tokenize) and before
 /// packing. Runs on the CPU workers; order is kept. Which documents are changed and how depends on
 /// seed, epoch and item alone.
