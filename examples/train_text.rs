@@ -118,7 +118,12 @@ fn run() -> std::result::Result<(), BoxError> {
         resumed.push(step);
         Ok(())
     })?;
-    steps.truncate(whole.len() - resumed.len());
+    let before = job.kill_at() / SAVE_EVERY * SAVE_EVERY;
+    if resumed.len() as u64 != job.steps - before {
+        let what = format!("{} steps after {before} that were saved", resumed.len());
+        return Err(format!("{what}, of {}", job.steps).into());
+    }
+    steps.truncate(before as usize);
     println!(
         "two ranks, from epoch {} and {} batches on: the other {} steps, loss {:.2}",
         saved.epoch(),

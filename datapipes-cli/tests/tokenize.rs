@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const WORDS: [&str; 5] = ["hello", "good", "day", "the", "fox"];
 
 /// Returns a tokenizer of the words, and of more that no text has; `<eos>` is 0.
-fn tokenizer(more: usize) -> String {
+fn tokenizer_of(more: usize) -> String {
     let known = WORDS.iter().map(|word| (*word).to_owned());
     let words = ["<eos>", "[unk]"].iter().map(|word| (*word).to_owned());
     let words = words
@@ -55,7 +55,7 @@ struct Place(TempDir);
 impl Place {
     fn new() -> Place {
         let place = Place(tempfile::tempdir().unwrap());
-        place.write("tokenizer.json", tokenizer(0));
+        place.write("tokenizer.json", tokenizer_of(0));
         place
     }
 
@@ -346,9 +346,9 @@ fn a_resumed_run_has_the_same_settings() {
     place.write("in/2.jsonl", "");
     differs(&[], "files, number 2: {\"name\":");
     place.write("in/2.jsonl", json_lines(&all));
-    place.write("tokenizer.json", tokenizer(1));
+    place.write("tokenizer.json", tokenizer_of(1));
     differs(&[], "tokenizer (SHA-256): ");
-    place.write("tokenizer.json", tokenizer(0));
+    place.write("tokenizer.json", tokenizer_of(0));
     // Settings that only change the speed, or what is skipped, may differ.
     place.succeeds(
         &["in"],
@@ -454,6 +454,56 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
+fn a_store_knows_its_tokenizer() {
+    let place = Place::new();
+    place.write("in.txt", "hello");
+    let named = ["--format", "datatrove", "--tokenizer-name", "my/words"];
+    place.succeeds(&["in.txt"], "named", &named);
+    let metadata = fs::read_to_string(place.path("named/corpus.ds.metadata")).unwrap();
+    assert_eq!(metadata.lines().next(), Some("my/words|2"));
+    for (options, what) in [
+        (&named[..2], "tokenizer-name: \"my/words\" then, none now"),
+        (
+            &["--format", "datatrove", "--tokenizer-name", "other"][..],
+            "tokenizer-name: \"my/words\" then, \"other\" now",
+        ),
+    ] {
+        let said = place.fails(&["in.txt"], "named", options);
+        assert!(said.contains(what), "{said}");
+    }
+    place.succeeds(&["in.txt"], "named", &named);
+
+    place.succeeds(&["in.txt"], "out", &[]);
+    let tokenizer = || HfTokenizer::from_file(place.path("tokenizer.json")).unwrap();
+    place.megatron("out").for_tokenizer(&tokenizer()).unwrap();
+    place.write("tokenizer.json", tokenizer_of(1));
+    let error = place.megatron("out").for_tokenizer(&tokenizer());
+    let said = error.unwrap_err().to_string();
+    assert!(
+        said.contains("made with the tokenizer of SHA-256 "),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_document_that_is_too_large_is_named_with_its_size() {
+    let place = Place::new();
+    place.write(
+        "in.jsonl",
+        json_lines(&["hello".into(), "hello day".into()]),
+    );
+    let said = place.fails(&["in.jsonl"], "out", &["--max-bytes", "8"]);
+    let what = "in.jsonl/1: limit reached: a text of 9 bytes, where at most 8 are allowed";
+    assert!(said.contains(what), "{said}");
+    let options = ["--max-bytes", "8", "--skip-errors"];
+    let (said, skipped) = place.succeeds(&["in.jsonl"], "skipped", &options);
+    assert!(said.contains("1 documents, 1 tokens"), "{said}");
+    assert!(skipped.contains(what), "{skipped}");
+    let said = place.fails(&["in.jsonl"], "skipped", &["--max-bytes", "9"]);
+    assert!(said.contains("max-bytes: 8 then, 9 now"), "{said}");
+}
+
+#[test]
 fn special_tokens_and_large_vocabularies() {
     let place = Place::new();
     place.write("in.txt", "hello <eos>");
@@ -473,7 +523,7 @@ fn special_tokens_and_large_vocabularies() {
         tokens("as-text", &["--special-tokens-as-text"]).1,
         [2, 1, 1, 1]
     );
-    place.write("tokenizer.json", tokenizer(70_000));
+    place.write("tokenizer.json", tokenizer_of(70_000));
     assert_eq!(tokens("large", &[]), (TokenWidth::I32, vec![2, 0]));
     place.succeeds(&["in.txt"], "datatrove", &["--format", "datatrove"]);
     let store = TokenStore::datatrove(place.path("datatrove/corpus.ds")).unwrap();

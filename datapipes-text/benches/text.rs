@@ -223,6 +223,7 @@ fn pack(json: bool) -> Result<(), Error> {
         }),
     ];
     compare(json, tokens, cases);
+    pack_short(json)?;
     let lengths: Vec<usize> = documents.iter().map(|document| document.len()).collect();
     let decreasing = best_fit_decreasing(&lengths);
     for bins in [8, 64, 256, 1024] {
@@ -243,6 +244,32 @@ fn pack(json: bool) -> Result<(), Error> {
             println!("{all:<52} {:>9.3}% {:>9.3}%", 100.0 * own, 100.0 * floor);
         }
     }
+    Ok(())
+}
+
+/// Packs short documents into many open rows, of which each has many documents.
+fn pack_short(json: bool) -> Result<(), Error> {
+    let mut numbers = Numbers(3);
+    let mut documents: Vec<Arc<[u32]>> = Vec::new();
+    let mut tokens = 0;
+    while tokens < 5_000_000 {
+        let length = 1 + numbers.below(30) as usize;
+        documents.push((0..length as u32).collect());
+        tokens += length;
+    }
+    let rows = || Graph::from_vec(documents.clone()).pack(Pack::best_fit(LENGTH, 256));
+    let loader = |graph| DataLoader::builder(graph).workers(0);
+    let plain = loader(rows()).build()?;
+    let resumable = loader(rows()).resumable().build()?;
+    let cases = vec![
+        case("pack: best fit of 256, short documents", 0, None, || {
+            epoch(&plain, drop)
+        }),
+        case("pack: the same, resumable", 0, None, || {
+            epoch(&resumable, drop)
+        }),
+    ];
+    compare(json, tokens, cases);
     Ok(())
 }
 
@@ -444,15 +471,20 @@ fn store(json: bool) -> Result<(), Error> {
         .collate();
     let ids = DataLoader::builder(ids).workers(0).build()?;
     let rows = DataLoader::builder(rows).workers(0).build()?;
-    let batches = Indexed::range(store.len() / LENGTH as u64)
-        .shuffle()
-        .fetch()
-        .batch(BATCH);
-    let batches = batches.try_map({
+    let numbers = || {
+        let numbers = Indexed::range(store.len() / LENGTH as u64).shuffle();
+        numbers.fetch().batch(BATCH)
+    };
+    let batches = numbers().try_map({
         let store = store.clone();
         move |windows| store.window_batch(LENGTH, &windows)
     });
     let batches = DataLoader::builder(batches).workers(0).build()?;
+    let row_batches = numbers().try_map({
+        let store = store.clone();
+        move |windows| store.row_batch(LENGTH, &windows)
+    });
+    let row_batches = DataLoader::builder(row_batches).workers(0).build()?;
     let order = Permutation::new(store.len() / LENGTH as u64, 7);
     let mut ring = vec![0u8; BATCH * LENGTH * 2];
     let mut cases = vec![
@@ -484,6 +516,12 @@ fn store(json: bool) -> Result<(), Error> {
         case("store: random windows, all fields", 4, None, || {
             epoch(&rows, drop)
         }),
+        case(
+            "store: random windows, all fields, by batches",
+            4,
+            None,
+            || epoch(&row_batches, drop),
+        ),
     ];
     for (name, floor, script) in [
         ("NumPy's memmap: random windows, ids copied", 0, "ids"),

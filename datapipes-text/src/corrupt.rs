@@ -1,5 +1,8 @@
 //! Documents with tokens that a model has to restore: BERT's masks and T5's spans.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh};
@@ -8,11 +11,15 @@ use crate::{Document, Tokens};
 
 /// Masks tokens at random, for a masked-language model: each token with probability `rate`. Of
 /// these, 80 % become the mask token, 10 % a random token and 10 % stay (BERT's rule); their labels
-/// are what they were, and those of all others −100.
+/// are what they were, and those of all others −100. A token whose label is negative, as a prompt's,
+/// is not trained, and never masked.
 ///
 /// A pipe for documents, to be packed with [`Labels::Same`](crate::Labels::Same). Runs on the CPU
 /// workers; order is kept. What is masked depends on seed, epoch and item alone, so that each epoch
 /// masks other tokens.
+///
+/// # Errors
+/// `Shape` in place of a document with another number of labels than of ids.
 ///
 /// # Examples
 /// ```
@@ -60,14 +67,21 @@ impl MaskTokens {
         }
     }
 
-    fn masked(&self, ids: &[u32], rng: &mut Rng) -> Tokens {
-        let mut tokens = Tokens::from(ids.to_vec());
-        let mut labels = vec![-100; ids.len()];
-        for (id, label) in tokens.ids.iter_mut().zip(&mut labels) {
-            if self.never.contains(id) || !rng.chance(self.rate) {
+    fn masked(&self, document: &impl Document, rng: &mut Rng) -> Result<Tokens> {
+        let mut tokens = Tokens::from(document.ids().to_vec());
+        let len = tokens.ids.len();
+        let targets = document.labels();
+        if let Some(targets) = targets.filter(|targets| targets.len() != len) {
+            let message = format!("a document of {len} ids and {} labels", targets.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        let mut labels = vec![-100; len];
+        for (at, (id, label)) in tokens.ids.iter_mut().zip(&mut labels).enumerate() {
+            let target = targets.map_or(i64::from(*id), |targets| targets[at]);
+            if target < 0 || self.never.contains(id) || !rng.chance(self.rate) {
                 continue;
             }
-            *label = i64::from(*id);
+            *label = target;
             match rng.below(10) {
                 0 => *id = rng.below(self.vocab.into()) as u32,
                 1 => {}
@@ -75,7 +89,7 @@ impl MaskTokens {
             }
         }
         tokens.labels = Some(labels);
-        tokens
+        Ok(tokens)
     }
 }
 
@@ -86,9 +100,7 @@ impl<T: Document> Pipe<T> for MaskTokens {
         let (this, context) = (self.clone(), cx.clone());
         input.each(cx, move |item| {
             let mut rng = context.rng(item.origin());
-            Some(Ok(
-                item.map(|document| this.masked(document.ids(), &mut rng))
-            ))
+            Some(item.try_map(|document| this.masked(&document, &mut rng)))
         })
     }
     fn hints(&self) -> Hints {
@@ -114,8 +126,8 @@ impl<T: Document> Pipe<T> for MaskTokens {
 /// Replaces spans of tokens by sentinels, for an encoder and a decoder: T5's span corruption. Gives
 /// pairs `(inputs, targets)` of ids, for [`padded_batch`](datapipes::Graph::padded_batch).
 ///
-/// Spans take `n * density` of a document's `n` tokens, at least one and not all, and have `span`
-/// tokens in the mean. The lengths of the spans, and of the stretches between them, are random
+/// Spans take `n * density` of a document's `n` tokens, rounded as in T5, at least one and not all,
+/// and have `span` tokens in the mean. The lengths of the spans, and of the stretches between them, are random
 /// partitions. The document begins with tokens that stay. In the inputs a sentinel stands for each
 /// span; the targets have each sentinel and its span, and one sentinel more at the end. Sentinels
 /// count down from the first one, as T5's `<extra_id_0>` and those after it. A document of fewer
@@ -160,7 +172,7 @@ impl SpanCorruption {
     }
 
     /// Sets the number of sentinels that the tokenizer has. Defaults to 100, as T5's has. With the
-    /// default density and length of spans they are enough for documents of 1,989 tokens.
+    /// default density and length of spans they are enough for documents of 1,990 tokens.
     pub fn sentinels(self, sentinels: u32) -> Self {
         SpanCorruption { sentinels, ..self }
     }
@@ -182,10 +194,7 @@ impl SpanCorruption {
         if ids.len() < 2 {
             return Ok((ids.to_vec(), vec![self.first]));
         }
-        let noise = (ids.len() as f64 * self.density).round() as usize;
-        let noise = noise.clamp(1, ids.len() - 1);
-        let spans = (noise as f64 / self.span).round() as usize;
-        let spans = spans.clamp(1, noise.min(ids.len() - noise));
+        let (noise, spans) = self.counts(ids.len());
         if spans >= self.sentinels as usize {
             let message = format!(
                 "a document of {} tokens has {spans} spans, which take {} sentinels of {}; cut it, or set other spans",
@@ -197,6 +206,20 @@ impl SpanCorruption {
         }
         let between = partition(ids.len() - noise, spans, rng);
         let within = partition(noise, spans, rng);
+        Ok(self.replaced(ids, &between, &within))
+    }
+
+    /// Returns the number of tokens in spans, and of spans, of a document of two tokens at least. They
+    /// are rounded as in T5: in single precision, and halves to the even number.
+    fn counts(&self, len: usize) -> (usize, usize) {
+        let noise = (len as f32 * self.density as f32).round_ties_even() as usize;
+        let noise = noise.clamp(1, len - 1);
+        let spans = (noise as f32 / self.span as f32).round_ties_even() as usize;
+        (noise, spans.clamp(1, noise.min(len - noise)))
+    }
+
+    /// Replaces spans by sentinels: stretches of these lengths stay, with a span after each.
+    fn replaced(&self, ids: &[u32], between: &[usize], within: &[usize]) -> (Vec<u32>, Vec<u32>) {
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         let mut rest = ids;
         let mut sentinels = (0..=self.first).rev();
@@ -205,7 +228,7 @@ impl SpanCorruption {
                 .next()
                 .expect("there are as many as spans, and one")
         };
-        for (between, within) in between.into_iter().zip(within) {
+        for (&between, &within) in between.iter().zip(within) {
             let (kept, span);
             (kept, rest) = rest.split_at(between);
             (span, rest) = rest.split_at(within);
@@ -216,7 +239,7 @@ impl SpanCorruption {
             targets.extend_from_slice(span);
         }
         targets.push(sentinel());
-        Ok((inputs, targets))
+        (inputs, targets)
     }
 }
 
@@ -273,129 +296,5 @@ impl<T: Document> Pipe<T> for SpanCorruption {
     }
     fn weigh(&self, (inputs, targets): &Self::Out) -> Option<usize> {
         Some(inputs.weigh() + targets.weigh())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use datapipes::Graph;
-    use datapipes::testing::check_pipe;
-
-    use super::*;
-
-    fn documents(lengths: impl IntoIterator<Item = u32>) -> Vec<Vec<u32>> {
-        lengths
-            .into_iter()
-            .map(|len| (100..100 + len).collect())
-            .collect()
-    }
-
-    #[test]
-    fn keep_the_contract() {
-        check_pipe(&MaskTokens::new(1, 99).rate(0.4), documents(0..9));
-        check_pipe(&SpanCorruption::new(99).density(0.4), documents(0..9));
-    }
-
-    #[test]
-    fn tokens_are_masked_by_berts_rule() {
-        let mask = MaskTokens::new(1, 90).never([100, 101]);
-        let all = Graph::from_vec(documents([500; 40]))
-            .pipe(mask)
-            .collect()
-            .unwrap();
-        let (mut masked, mut random, mut same) = (0, 0, 0);
-        for tokens in &all {
-            let labels = tokens.labels.as_ref().unwrap();
-            assert_eq!(labels[..2], [-100, -100]);
-            for ((id, label), was) in tokens.ids.iter().zip(labels).zip(100..) {
-                match (*label >= 0, *id) {
-                    (false, id) => assert_eq!(id, was),
-                    (true, 1) => masked += 1,
-                    (true, id) if id == was => same += 1,
-                    (true, id) => random += u32::from(id < 90),
-                }
-                assert!(*label == -100 || *label == i64::from(was));
-            }
-        }
-        // 3,000 of the 20,000 tokens are chosen.
-        assert!(
-            (2200..2600).contains(&masked) && (220..380).contains(&random),
-            "{masked} {random}"
-        );
-        assert!((220..380).contains(&same), "{same}");
-        assert_ne!(all[0], all[1]);
-    }
-
-    #[test]
-    fn spans_are_in_the_targets_and_everything_is_in_one_of_both() {
-        let all = Graph::from_vec(documents(2..80)).pipe(SpanCorruption::new(99));
-        for ((inputs, targets), len) in all.collect().unwrap().into_iter().zip(2..) {
-            let noise = ((f64::from(len) * 0.15).round() as usize).max(1);
-            let spans = inputs.iter().filter(|&&id| id < 100).count();
-            assert_eq!(spans, ((noise as f64 / 3.0).round() as usize).max(1));
-            assert_eq!(inputs.len(), len as usize - noise + spans);
-            assert_eq!(targets.len(), noise + spans + 1);
-            assert_eq!(targets.last(), Some(&(99 - spans as u32)));
-            // Each sentinel is replaced by its span.
-            let mut whole = Vec::new();
-            for &id in &inputs {
-                if id >= 100 {
-                    whole.push(id);
-                    continue;
-                }
-                let at = targets.iter().position(|&target| target == id).unwrap();
-                let span: Vec<u32> = targets[at + 1..]
-                    .iter()
-                    .copied()
-                    .take_while(|&id| id >= 100)
-                    .collect();
-                assert!(!span.is_empty());
-                whole.extend(span);
-            }
-            assert_eq!(whole, Vec::from_iter(100..100 + len));
-        }
-        let short = Graph::from_vec(documents([0, 1]))
-            .pipe(SpanCorruption::new(99))
-            .collect()
-            .unwrap();
-        assert_eq!(short, [(vec![], vec![99]), (vec![100], vec![99])]);
-    }
-
-    #[test]
-    fn a_document_with_more_spans_than_sentinels_is_named() {
-        let lengths = [10, 1989, 2048];
-        let graph = Graph::from_vec(documents(lengths)).pipe(SpanCorruption::new(99));
-        let error = graph.collect().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Limit);
-        let said = "span_corruption: 0:2: limit reached: a document of 2048 tokens has 102 spans, which take 103 \
-                    sentinels of 100; cut it, or set other spans";
-        assert_eq!(error.to_string(), said);
-        // The sentinel at the end is the last one, with the id 0.
-        let spans = SpanCorruption::new(102).sentinels(103);
-        let (inputs, targets) = Graph::from_vec(documents([2048]))
-            .pipe(spans)
-            .collect()
-            .unwrap()
-            .remove(0);
-        assert_eq!((inputs.iter().min(), targets.last()), (Some(&1), Some(&0)));
-    }
-
-    #[test]
-    fn wrong_settings_do_not_start() {
-        let said = |graph: datapipes::Result<()>| graph.unwrap_err().to_string();
-        let one = || Graph::from_vec(documents([1]));
-        let mask = said(one().pipe(MaskTokens::new(1, 0)).collect().map(drop));
-        assert!(mask.contains("no vocabulary"), "{mask}");
-        let span = said(
-            one()
-                .pipe(SpanCorruption::new(99).span(f64::NAN))
-                .collect()
-                .map(drop),
-        );
-        assert!(span.contains("spans of less than a token"), "{span}");
-        for spans in [SpanCorruption::new(98), SpanCorruption::new(9).sentinels(0)] {
-            let none = said(one().pipe(spans).collect().map(drop));
-            assert!(none.contains("more of them than ids"), "{none}");
-        }
     }
 }

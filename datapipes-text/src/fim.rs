@@ -26,6 +26,10 @@ use crate::{Tokenizer, Tokens};
 /// what tokenizing again adds, and cuts or pads the whole sample at its end. Here it is done
 /// document by document, so that no row loses the end of another document, and any pack follows.
 ///
+/// Special tokens within a document stay, where Megatron-LM leaves them out. With a tokenizer that
+/// takes them as text (`HfTokenizer::special_tokens_as_text`) they would become
+/// several ordinary tokens: put none but the [end](Fim::end) into documents then.
+///
 /// A pipe for `Graph<Tokens>`, after [`tokenize`](crate::TokenizeGraphExt::tokenize) and before
 /// packing. Runs on the CPU workers; order is kept. Which documents are changed and how depends on
 /// seed, epoch and item alone.
@@ -81,13 +85,22 @@ impl Draw for Rng {
 
 impl Fim {
     /// Uses this tokenizer and its tokens for prefix, middle, suffix and padding: `<fim_prefix>`,
-    /// `<fim_middle>`, `<fim_suffix>`, `<fim_pad>`. A token that it does not have is reported when
-    /// the loader is built.
+    /// `<fim_middle>`, `<fim_suffix>`, `<fim_pad>`. A token that it does not have, and a tokenizer that
+    /// adds tokens to each text, are reported when the loader is built.
     pub fn new(tokenizer: impl Tokenizer, tokens: [&str; 4]) -> Self {
         let ids = tokens.map(|token| tokenizer.token_to_id(token));
         let missing = tokens.iter().zip(&ids).find(|(_, id)| id.is_none());
+        let missing = missing.map(|(token, _)| format!("the tokenizer has no token {token:?}"));
+        let adds = tokenizer
+            .encode("", false)
+            .is_ok_and(|tokens| !tokens.ids.is_empty());
+        let adds = adds.then(|| {
+            "the tokenizer adds tokens to each text, so that they would be within documents; make it without \
+             `HfTokenizer::add_special_tokens`"
+                .to_owned()
+        });
         Fim {
-            problem: missing.map(|(token, _)| format!("the tokenizer has no token {token:?}")),
+            problem: missing.or(adds),
             special: ids.map(Option::unwrap_or_default),
             tokenizer: Arc::new(tokenizer),
             end: None,

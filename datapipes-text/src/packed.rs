@@ -1,5 +1,7 @@
 //! A row of packed documents, and a batch of rows.
 
+use std::mem;
+
 use datapipes::{Collate, Element, Mismatch, Result, Tensor, Weigh, Wire};
 
 use crate::{Attention, MaskForm, attention_mask};
@@ -91,6 +93,48 @@ pub struct PackedBatch {
 }
 
 impl PackedBatch {
+    /// Makes a batch of what `fill` appends to empty fields, which have room for it.
+    pub(crate) fn from_fill(
+        shape: [usize; 2],
+        fill: impl FnOnce(Packed) -> Result<Packed>,
+    ) -> Result<PackedBatch> {
+        let (mut bounds, mut labels, mut positions, mut document) = (Vec::new(), None, None, None);
+        // Each tensor lends its memory to a closure, so that they are nested.
+        let ids = Tensor::from_fill(shape, |ids: &mut Vec<u32>| {
+            let filled = Tensor::from_fill(shape, |labels: &mut Vec<i64>| {
+                let filled = Tensor::from_fill(shape, |positions: &mut Vec<u32>| {
+                    let filled = Tensor::from_fill(shape, |document: &mut Vec<u32>| {
+                        let packed = fill(Packed {
+                            ids: mem::take(ids),
+                            labels: mem::take(labels),
+                            positions: mem::take(positions),
+                            cu_seqlens: Vec::new(),
+                            document: mem::take(document),
+                        })?;
+                        (*ids, *labels, *positions) = (packed.ids, packed.labels, packed.positions);
+                        (*document, bounds) = (packed.document, packed.cu_seqlens);
+                        Ok(())
+                    });
+                    document = Some(filled?);
+                    Ok(())
+                });
+                positions = Some(filled?);
+                Ok(())
+            });
+            labels = Some(filled?);
+            Ok(())
+        })?;
+        let filled = "each was filled, or an error was returned";
+        let count = bounds.len();
+        Ok(PackedBatch {
+            ids,
+            labels: labels.expect(filled),
+            positions: positions.expect(filled),
+            cu_seqlens: Tensor::from_vec(bounds, [count])?,
+            document: document.expect(filled),
+        })
+    }
+
     /// Returns the attention mask of each row, `[rows, length, length]`; see [`attention_mask`].
     ///
     /// # Errors

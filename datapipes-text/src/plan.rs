@@ -8,6 +8,7 @@ pub use self::token_batches::{PlannedBatch, TokenBatches};
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datapipes::index::Permutation;
@@ -24,12 +25,14 @@ use crate::{Layout, Overflow, Packed, TokenStore, Tokens};
 ///   unless an [overflow](PackPlan::overflow) is set.
 /// - The rows of a window that cost about the same are in one [step](PackPlan::step), and the steps
 ///   come in a random order. Ranks share the rows of a step, so each has as much to do as the
-///   others, and none waits.
+///   others, and none waits. Rows of equal cost are dealt at random, so that those of one long
+///   document are in many steps.
 /// - The plan depends on seed and epoch alone. Each rank makes all of it, some hundred nanoseconds
 ///   for a document, and reads its own rows. The steps of all ranks together are therefore the same
 ///   for any number of ranks that divides the rows of a step, also if another number of ranks
 ///   resumes an epoch.
-/// - Memory is that of a window, whatever the number of documents. A checkpoint has three numbers.
+/// - Memory is that of a [window](PackPlan::window), whatever the number of documents. A checkpoint
+///   has three numbers.
 ///
 /// # Examples
 /// ```
@@ -66,9 +69,15 @@ pub struct PackPlan {
     layout: Arc<Layout>,
     overflow: Overflow,
     step: usize,
-    window: u64,
+    window: Option<u64>,
     cost: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
 }
+
+/// Documents of a window, and rows that they may fill, unless set.
+const WINDOW: u64 = 1 << 16;
+/// About how many bytes a plan takes for each document of a window, and for each row.
+const DOCUMENT_BYTES: u64 = 60;
+const ROW_BYTES: u64 = 200;
 
 impl PackPlan {
     /// Plans rows of `length` tokens. It may be a [`Layout`], which has the length and what else
@@ -79,7 +88,7 @@ impl PackPlan {
             layout: Arc::new(length.into()),
             overflow: Overflow::Split,
             step: 64,
-            window: 1 << 16,
+            window: None,
             cost: Arc::new(|length| length),
         }
     }
@@ -98,11 +107,13 @@ impl PackPlan {
         PackPlan { step: rows, ..self }
     }
 
-    /// Sets the number of documents that are packed together. Defaults to 65,536. More of them have
-    /// less padding; each takes about 60 bytes.
+    /// Sets the maximum number of documents that are packed together; all windows have about as
+    /// many. Defaults to 65,536, or to as many as fill 65,536 rows where documents are longer than a
+    /// row in the mean. More of them have less padding. Memory is about 60 bytes for each document of
+    /// a window, and 200 for each row.
     pub fn window(self, documents: u64) -> Self {
         PackPlan {
-            window: documents,
+            window: Some(documents),
             ..self
         }
     }
@@ -122,7 +133,9 @@ impl PackPlan {
     /// Returns the rows of all ranks, in order, as a source of a graph.
     ///
     /// # Errors
-    /// An error of the store's index ends the epoch's rows, with file and byte.
+    /// An error of the store's index ends the epoch's rows, with file and byte. `Corrupt` for an
+    /// index that names tokens many times, so that the documents of a window have more tokens than
+    /// the store.
     pub fn graph(&self) -> Graph<PlannedRow> {
         Graph::source(self.clone())
     }
@@ -189,20 +202,51 @@ impl PackPlan {
             "{length} of {}, step {}, window {}, costs {costs:?}{}{overflow}",
             self.store.contents(),
             self.step,
-            self.window,
+            self.window_documents(),
             self.layout.settings()
         )
     }
 
     fn problem(&self) -> Option<&'static str> {
-        let none = self.step == 0 || self.window == 0;
+        let none = self.step == 0 || self.window == Some(0);
         self.layout
             .problem()
             .or(none.then_some("steps of no rows, or windows of no documents"))
     }
 
+    /// Returns the number of documents that a window has at most.
+    fn window_documents(&self) -> u64 {
+        self.window.unwrap_or_else(|| {
+            let fill = self.documents_of(u128::from(WINDOW));
+            fill.clamp(1, WINDOW)
+        })
+    }
+
+    /// Returns the number of documents that have as many tokens as some rows, in the mean.
+    fn documents_of(&self, rows: u128) -> u64 {
+        let tokens = u128::from(self.store.len()).max(1);
+        let documents = rows * self.layout.length as u128 * u128::from(self.store.document_count());
+        u64::try_from(documents / tokens).unwrap_or(u64::MAX)
+    }
+
+    /// Returns about how many bytes a window takes.
+    fn window_bytes(&self) -> u64 {
+        let count = self.store.document_count();
+        let documents = self.window_documents().min(count);
+        let tokens =
+            u128::from(documents) * u128::from(self.store.len()) / u128::from(count.max(1));
+        let rows = tokens / self.layout.length.max(1) as u128;
+        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
+        let of_rows = rows.saturating_mul(ROW_BYTES);
+        documents
+            .saturating_mul(DOCUMENT_BYTES)
+            .saturating_add(of_rows)
+    }
+
     fn windows(&self) -> u64 {
-        self.store.document_count().div_ceil(self.window)
+        self.store
+            .document_count()
+            .div_ceil(self.window_documents())
     }
 
     /// Returns the rows of a window, in their order, and the number of documents that are left out.
@@ -212,13 +256,17 @@ impl PackPlan {
         order: &Permutation,
         rng: &mut Rng,
     ) -> Result<(Vec<PlannedRow>, u64)> {
-        let places = window * self.window..((window + 1) * self.window).min(order.len());
+        let places = places(window, self.windows(), order.len());
         let mut rows: Vec<Vec<Piece>> = Vec::new();
         let mut rest: Vec<Piece> = Vec::new();
         let length = self.layout.length as u64;
-        let mut dropped = 0;
+        let (mut dropped, mut all) = (0, 0u64);
         for document in places.map(|place| order.get(place)) {
             let tokens = self.store.document_len(document)?;
+            all = all.saturating_add(tokens);
+            if all > self.store.len() {
+                return Err(self.store.overlap());
+            }
             let full = tokens / length;
             let piece = |start, len| Piece {
                 document,
@@ -266,6 +314,8 @@ impl PackPlan {
             }
         }
         self.divide(&mut rows);
+        // Those of a long document follow each other, and cost the same.
+        rng.shuffle(&mut rows);
         let planned = |pieces: Vec<Piece>| PlannedRow {
             store: self.store.clone(),
             layout: self.layout.clone(),
@@ -312,10 +362,18 @@ impl Source for PackPlan {
     fn hints(&self) -> Hints {
         Hints::any_order()
             .is_resumable(true)
-            .buffered_bytes(usize::try_from(self.window.saturating_mul(60)).unwrap_or(usize::MAX))
+            .buffered_bytes(usize::try_from(self.window_bytes()).unwrap_or(usize::MAX))
             .settings(self.settings())
             .problem(self.problem())
     }
+}
+
+/// Returns the places of a window among the documents: windows have about the same size, so that the
+/// last one has whole steps, too.
+fn places(window: u64, windows: u64, documents: u64) -> Range<u64> {
+    let begin =
+        |window: u64| (u128::from(window) * u128::from(documents) / u128::from(windows)) as u64;
+    begin(window)..begin(window + 1)
 }
 
 /// Orders the rows of a window: those that cost about the same are in one step, and steps come in a
@@ -380,7 +438,7 @@ impl fmt::Debug for PackPlan {
             .field("store", &self.store)
             .field("layout", &self.layout)
             .field("step", &self.step)
-            .field("window", &self.window)
+            .field("window", &self.window_documents())
             .finish_non_exhaustive()
     }
 }

@@ -3,11 +3,10 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use datapipes::DataLoader;
 use datapipes_text::{PackPlan, TokenStore, TokenWidth};
-
-const DOCUMENTS: u64 = 5_000_000;
 
 /// Bytes of memory that are no pages of files.
 fn anonymous() -> u64 {
@@ -19,34 +18,43 @@ fn anonymous() -> u64 {
     1024 * kib.parse::<u64>().unwrap()
 }
 
-#[test]
-fn rows_of_many_documents_take_the_memory_of_a_window() {
-    let dir = tempfile::tempdir().unwrap();
-    let [tokens, ends] = ["tokens", "ends"].map(|name| dir.path().join(name));
-    File::create(&tokens).unwrap().set_len(DOCUMENTS).unwrap();
+/// Makes a store of as many documents of so many tokens of 8 bits, which are not on the disk.
+fn store(dir: &Path, documents: u64, tokens: u64) -> TokenStore {
+    let path = |name| dir.join(format!("{name}-{documents}"));
+    let (all, ends) = (path("tokens"), path("ends"));
+    let file = File::create(&all).unwrap();
+    file.set_len(documents * tokens).unwrap();
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&ends).unwrap());
-    for end in 1..=DOCUMENTS {
-        file.write_all(&end.to_le_bytes()).unwrap();
+    for document in 1..=documents {
+        file.write_all(&(document * tokens).to_le_bytes()).unwrap();
     }
     drop(file);
-    let store = TokenStore::flat(&tokens, TokenWidth::U8, Some(&ends)).unwrap();
-    assert_eq!(store.document_count(), DOCUMENTS);
-    let loader = DataLoader::builder(PackPlan::new(store, 2048).graph())
-        .workers(0)
-        .resumable();
-    let loader = loader.build().unwrap();
-    let before = anonymous();
-    let (mut tokens, mut most) = (0, 0);
-    // Those of some windows of 65,536 documents.
-    for row in loader.epoch(0).blocking().take(200) {
-        let row = row.unwrap();
-        assert_eq!(row.read().unwrap().tokens() as u64, row.tokens());
-        tokens += row.tokens();
-        most = most.max(anonymous());
+    TokenStore::flat(&all, TokenWidth::U8, Some(&ends)).unwrap()
+}
+
+#[test]
+fn rows_of_many_or_long_documents_take_the_memory_of_a_window() {
+    let dir = tempfile::tempdir().unwrap();
+    for (documents, tokens) in [(20_000, 100_000), (5_000_000, 1)] {
+        let store = store(dir.path(), documents, tokens);
+        assert_eq!(store.document_count(), documents);
+        let loader = DataLoader::builder(PackPlan::new(store, 2048).graph())
+            .workers(0)
+            .resumable();
+        let loader = loader.build().unwrap();
+        let before = anonymous();
+        let (mut read, mut most) = (0, 0);
+        // Those of some windows, where documents are short.
+        for row in loader.epoch(0).blocking().take(200) {
+            let row = row.unwrap();
+            assert_eq!(row.read().unwrap().tokens() as u64, row.tokens());
+            read += row.tokens();
+            most = most.max(anonymous());
+        }
+        assert!(read > 3 * 65_536);
+        let grown = most.saturating_sub(before);
+        println!("{documents} documents of {tokens} tokens: {grown} bytes more");
+        // One number of 64 bits for each document, or 30 bytes for each row, would be more.
+        assert!(grown < 24 << 20, "{grown} bytes");
     }
-    assert!(tokens > 3 * 65_536);
-    let grown = most.saturating_sub(before);
-    println!("{DOCUMENTS} documents: {grown} bytes more");
-    // One number of 64 bits for each document would be more.
-    assert!(grown < 24 << 20, "{grown} bytes");
 }

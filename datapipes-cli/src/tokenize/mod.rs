@@ -41,6 +41,8 @@ IN is a file, a folder, a pattern in quotes ('data/**/*.jsonl.zst') or a URL. Fi
 file is in memory as a whole. Of a folder only files with these names are read, also with --as; a pattern ('data/**/*.json.gz') reads all files that it matches.
 
   --tokenizer FILE            a tokenizer.json of Hugging Face
+  --tokenizer-name NAME       name of the tokenizer in the metadata of datatrove's format, such as that
+                              of its repository [the path of its file]
   --out DIR                   folder of the store; it is made if it is not there
   --as jsonl|parquet|text     how documents lie in files that are named one by one or by a pattern;
                               of a folder, only the files whose names say so are read
@@ -51,6 +53,7 @@ file is in memory as a whole. Of a folder only files with these names are read, 
   --begin TOKEN, --end TOKEN  special tokens before and after each document, such as '<|endoftext|>'
   --add-special-tokens        those that the tokenizer's own post-processor adds, as Python's encode
   --special-tokens-as-text    special tokens that are written in a document are ordinary text
+  --max-bytes N               documents of more bytes are errors, before they are tokenized [4 GiB]
   --skip-errors               leaves out documents that cannot be read, and counts them; what is left
                               of a file that cannot be read or reached counts as one; the first 20
                               of this run are named at the end
@@ -75,6 +78,8 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     ];
     let options = [
         "tokenizer",
+        "tokenizer-name",
+        "max-bytes",
         "out",
         "as",
         "field",
@@ -111,10 +116,10 @@ fn run(args: &Args) -> Result<(), BoxError> {
         .get("checkpoint-every")
         .map_or(16_000_000, NonZeroU64::get);
     let text = |key: &str| args.get::<String>(key);
-    let name = text("tokenizer").unwrap_or_default();
-    let json = std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?;
+    let path = text("tokenizer").unwrap_or_default();
+    let json = std::fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
     let mut tokenizer =
-        HfTokenizer::from_bytes(&json).map_err(|error| format!("{name}: {error}"))?;
+        HfTokenizer::from_bytes(&json).map_err(|error| format!("{path}: {error}"))?;
     if args.has("add-special-tokens") {
         tokenizer = tokenizer.add_special_tokens();
     }
@@ -128,6 +133,10 @@ fn run(args: &Args) -> Result<(), BoxError> {
     }
     if let Some(token) = text("end") {
         tokenize = tokenize.end(&token);
+    }
+    let max_bytes: Option<u32> = args.get("max-bytes");
+    if let Some(bytes) = max_bytes {
+        tokenize = tokenize.max_bytes(bytes);
     }
     let folder = text("out").unwrap_or_default();
     let before = output::revisions(Path::new(&folder));
@@ -150,7 +159,14 @@ fn run(args: &Args) -> Result<(), BoxError> {
         "special-tokens-as-text": args.has("special-tokens-as-text"),
         "files": corpus.files.iter().map(file).collect::<Vec<_>>(),
     });
-    let settings: Settings = serde_json::from_value(settings)?;
+    let mut settings: Settings = serde_json::from_value(settings)?;
+    // Runs without them have no settings of them.
+    let name = text("tokenizer-name");
+    let named = name.clone().map(|name| ("tokenizer-name", json!(name)));
+    let limited = max_bytes.map(|bytes| ("max-bytes", json!(bytes)));
+    for (option, value) in named.into_iter().chain(limited) {
+        settings.insert(option.to_owned(), value);
+    }
 
     let mut loader = DataLoader::builder(graph(&corpus, field, tokenize)).resumable();
     if args.has("skip-errors") {
@@ -160,6 +176,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
         loader = loader.workers(workers);
     }
     let loader = loader.build()?;
+    let name = name.unwrap_or(path);
     let output = Output::open(Path::new(&folder), format, vocab, &name, &settings)?;
     if let Some(store) = output.finished()? {
         let (documents, tokens) = (store.document_count(), store.len());

@@ -208,6 +208,64 @@ fn draws_mean_what_they_do_in_megatron() {
     }
 }
 
+/// A tokenizer of letters, and of pairs of equal ones.
+struct OfPairs;
+
+impl Tokenizer for OfPairs {
+    fn encode(&self, text: &str, _: bool) -> Result<Tokens> {
+        let mut ids: Vec<u32> = Vec::new();
+        for letter in text.chars().map(u32::from) {
+            match ids.last_mut() {
+                Some(last) if *last == letter => *last += 1000,
+                _ => ids.push(letter),
+            }
+        }
+        Ok(Tokens::from(ids))
+    }
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        let letters = ids.iter().map(|id| {
+            let letter = char::from_u32(id % 1000).unwrap_or_default();
+            letter.to_string().repeat(1 + *id as usize / 1000)
+        });
+        Ok(letters.collect())
+    }
+    fn vocab_size(&self) -> usize {
+        2000
+    }
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        token.parse().ok()
+    }
+}
+
+/// `make.py` in `tests/data` wrote the file, with Megatron-LM.
+#[test]
+fn documents_become_those_of_megatron() {
+    let cases = include_bytes!("../../tests/data/fim.json");
+    let cases: Vec<serde_json::Value> = serde_json::from_slice(cases).unwrap();
+    let mut changed = 0;
+    for case in cases {
+        let numbers = |name: &str| -> Vec<u64> {
+            let numbers = case[name].as_array().unwrap().iter();
+            numbers.map(|number| number.as_u64().unwrap()).collect()
+        };
+        let mut fim = Fim::new(OfPairs, ["1", "2", "3", "4"]).rate(0.9);
+        if let Some(prefix) = case["no_prefix"].as_str() {
+            fim = fim.no_prefix(prefix);
+        }
+        let document: Vec<u32> = numbers("document").iter().map(|&id| id as u32).collect();
+        let mut draws = Fixed(numbers("draws"));
+        let own = fim.changed(Tokens::from(document.clone()), &mut draws);
+        let own = own.unwrap().ids;
+        assert!(
+            own.iter().copied().map(u64::from).eq(numbers("ids")),
+            "{case}"
+        );
+        assert_eq!(draws.0, [0u64; 0], "{case}: all are drawn");
+        changed += usize::from(own != document);
+    }
+    assert!(changed > 10, "{changed}");
+}
+
 #[test]
 fn other_tokens_and_fragments_are_refused_on_resume() {
     let loader = |fim| {
@@ -259,4 +317,21 @@ fn what_cannot_be_changed_is_an_error() {
             .unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
     }
+}
+
+/// Its tokens would be between the parts of a document.
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_tokenizer_that_adds_tokens_to_each_text_is_refused() {
+    let json = include_str!("../../tests/data/words.json");
+    let tokens = ["user", "good", "assistant", "<eos>"];
+    let said = |tokenizer: crate::HfTokenizer| {
+        let graph = Graph::from_vec(vec![Tokens::from(vec![3])]);
+        let graph = graph.pipe(Fim::new(tokenizer, tokens));
+        graph.collect().map_err(|error| error.to_string())
+    };
+    let tokenizer = || crate::HfTokenizer::from_bytes(json).unwrap();
+    said(tokenizer()).unwrap();
+    let error = said(tokenizer().add_special_tokens()).unwrap_err();
+    assert!(error.contains("adds tokens to each text"), "{error}");
 }

@@ -35,6 +35,9 @@ pub(super) struct Incoming<T> {
 /// token there.
 pub(super) type InBin = (u64, u64, u64);
 
+/// A document that ends in a row: its number, by time, key of its origin, and its first token there.
+type Ended = (u64, u64, u64);
+
 /// An open row.
 struct Bin {
     /// Number of the row, by time of opening.
@@ -43,6 +46,8 @@ struct Bin {
     origins: Vec<Origin>,
     /// Places of the documents that end in it.
     places: Vec<Place>,
+    /// The same documents, if they are recorded.
+    ended: Vec<Ended>,
 }
 
 /// A row with its origins and the places of the documents that end in it.
@@ -62,8 +67,10 @@ pub(super) struct Packing {
     bins: Vec<Box<Bin>>,
     /// Room in each of them.
     rooms: Vec<usize>,
-    /// Documents in them, in order; recorded for snapshots.
-    inside: Option<Vec<InBin>>,
+    /// True if the documents in them are recorded for snapshots.
+    records: bool,
+    /// Number of documents that were recorded.
+    recorded: u64,
 }
 
 impl Packing {
@@ -75,13 +82,22 @@ impl Packing {
             opened: 0,
             bins: Vec::new(),
             rooms: Vec::new(),
-            inside: records.then(Vec::new),
+            records,
+            recorded: 0,
         }
     }
 
     /// Returns the number of rows given out, and the documents in open rows, in order.
     pub fn state(&self) -> (u64, Vec<InBin>) {
-        (self.rows, self.inside.clone().unwrap_or_default())
+        let ended = self.bins.iter().flat_map(|bin| {
+            let number = bin.number;
+            let of_bin = bin.ended.iter();
+            of_bin.map(move |&(order, key, start)| (order, (key, number, start)))
+        });
+        let mut inside: Vec<(u64, InBin)> = ended.collect();
+        inside.sort_unstable_by_key(|&(order, _)| order);
+        let inside = inside.into_iter().map(|(_, document)| document);
+        (self.rows, inside.collect())
     }
 
     /// Packs a document until a row is finished, which is returned; `None` if nothing is left of
@@ -149,6 +165,7 @@ impl Packing {
             row: Row::new(&self.layout),
             origins: Vec::new(),
             places: Vec::new(),
+            ended: Vec::new(),
         };
         self.rooms.insert(at, bin.row.room(&self.layout));
         self.bins.insert(at, Box::new(bin));
@@ -167,8 +184,10 @@ impl Packing {
         document.rest.start = piece.end;
         if document.rest.is_empty() {
             bin.places.extend(document.place.take());
-            if let Some(inside) = &mut self.inside {
-                inside.push((document.key, bin.number, piece.start as u64));
+            if self.records {
+                bin.ended
+                    .push((self.recorded, document.key, piece.start as u64));
+                self.recorded += 1;
             }
         }
         self.rooms[at] = bin.row.room(&self.layout);
@@ -178,9 +197,6 @@ impl Packing {
     fn close(&mut self, at: usize) -> Finished {
         self.rooms.remove(at);
         let bin = self.bins.remove(at);
-        if let Some(inside) = &mut self.inside {
-            inside.retain(|&(_, number, _)| number != bin.number);
-        }
         let origin = Origin::joined(bin.origins, self.rows);
         self.rows += 1;
         (bin.places, Item::new(bin.row.finish(&self.layout), origin))

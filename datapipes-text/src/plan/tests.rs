@@ -256,3 +256,69 @@ fn few_documents_make_whole_steps() {
         .unwrap_err();
     assert!(error.to_string().contains("steps of no rows"), "{error}");
 }
+
+#[test]
+fn rows_of_a_long_document_are_in_many_steps() {
+    let (_dir, store) = store(&[16 * 40; 8]);
+    let rows = PackPlan::new(store, 16).step(8).graph().collect().unwrap();
+    assert_eq!(rows.len(), 320);
+    let documents_of = |step: &[PlannedRow]| {
+        let documents = step.iter().map(|row| row.pieces[0].document);
+        documents.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    // Eight rows at random are of 5.25 documents in the mean.
+    let documents: usize = rows.chunks(8).map(documents_of).sum();
+    assert!((180..240).contains(&documents), "{documents} in 40 steps");
+}
+
+#[test]
+fn no_window_is_so_small_that_its_rows_are_padding() {
+    let (_dir, store) = store(&[10; 65]);
+    let plan = PackPlan::new(store, 32).step(4).window(64);
+    let rows = plan.graph().collect().unwrap();
+    assert!(rows.len().is_multiple_of(4), "{}", rows.len());
+    assert!(rows.iter().all(|row| row.tokens() > 0), "{rows:?}");
+    assert_eq!(rows.iter().map(PlannedRow::tokens).sum::<u64>(), 650);
+    assert_eq!(plan.report(4).unwrap().rows, rows.len() as u64);
+}
+
+/// Returns a store of `tokens` tokens and an index of documents, each of which has all of them
+/// `repeats` times.
+fn aliased(tokens: usize, documents: usize, repeats: usize) -> TokenStore {
+    let sequences = documents * repeats;
+    let mut idx = b"MMIDIDX\0\0".to_vec();
+    idx.extend(1u64.to_le_bytes());
+    idx.push(8);
+    idx.extend((sequences as u64).to_le_bytes());
+    idx.extend((documents as u64 + 1).to_le_bytes());
+    (0..sequences).for_each(|_| idx.extend((tokens as i32).to_le_bytes()));
+    (0..sequences).for_each(|_| idx.extend(0i64.to_le_bytes()));
+    (0..=documents).for_each(|document| idx.extend(((document * repeats) as i64).to_le_bytes()));
+    let bin = vec![1; 2 * tokens];
+    TokenStore::from_megatron("a.bin", bin.into(), "a.idx", idx.into()).unwrap()
+}
+
+#[test]
+fn tokens_that_an_index_names_many_times_are_an_error() {
+    aliased(10, 1, 1).check().unwrap();
+    let long = aliased(10, 1, 1000);
+    let error = long.document_len(0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    let said = error.to_string();
+    assert!(
+        said.contains("a.idx") && said.contains("document 0 has 10000 tokens"),
+        "{said}"
+    );
+    for graph in [
+        PackPlan::new(long.clone(), 4).graph().map(drop),
+        long.token_batches(100).graph().map(drop),
+    ] {
+        assert_eq!(graph.collect().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    // Each of these fits into the store, and all of them do not.
+    let many = aliased(10, 1000, 1);
+    assert_eq!(many.document_len(999).unwrap(), 10);
+    let error = PackPlan::new(many, 4).graph().collect().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("a.idx"), "{error}");
+}

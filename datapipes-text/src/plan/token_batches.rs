@@ -5,7 +5,7 @@ use std::fmt;
 use datapipes::index::Permutation;
 use datapipes::{Context, Error, ErrorKind, Graph, Hints, Items, Result, Rng, Source};
 
-use super::{deal, open_windows};
+use super::{deal, open_windows, places};
 use crate::{TokenStore, Tokens};
 
 /// Groups the documents of a [`TokenStore`] into batches of a number of tokens before any of them is
@@ -120,12 +120,9 @@ impl TokenBatches {
         order: &Permutation,
         rng: &mut Rng,
     ) -> Result<(Vec<PlannedBatch>, u64)> {
-        // Windows of about the same size, so that the last one has whole steps, too.
-        let begin = |window: u64| {
-            (u128::from(window) * u128::from(order.len()) / u128::from(self.windows())) as u64
-        };
+        let places = places(window, self.windows(), order.len());
         let mut documents: Vec<(u64, u64)> = Vec::new();
-        for document in (begin(window)..begin(window + 1)).map(|place| order.get(place)) {
+        for document in places.map(|place| order.get(place)) {
             documents.push((self.store.document_len(document)?, document));
         }
         documents.sort_by_key(|&(len, _)| len);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, Indexed, MapPipe, Result};
+use datapipes::{Error, ErrorKind, Indexed, MapPipe, Result, Revision};
 
 use super::TokenStore;
 use super::numpy::RandomState;
@@ -132,6 +132,8 @@ struct Order {
     /// it.
     starts: Vec<(u32, u32)>,
     shuffled: Vec<u32>,
+    /// Description of all that decides about the order.
+    settings: String,
 }
 
 impl Order {
@@ -195,6 +197,16 @@ impl Order {
             random.shuffle(first);
             random.shuffle(last);
         };
+        let apart = if is_apart {
+            ", the last epoch apart"
+        } else {
+            ""
+        };
+        let settings = format!(
+            ", {samples} samples of {length} from sequences {sequences:?}, seed {}{apart}{}",
+            order.seed,
+            order.layout.settings()
+        );
         let each = sequences.len() as u64;
         let mut sequences: Vec<u32> = (0..epochs).flat_map(|_| sequences.clone()).collect();
         shuffle(&mut sequences, each * (epochs - 1));
@@ -220,6 +232,7 @@ impl Order {
             sequences,
             starts,
             shuffled,
+            settings,
         })
     }
 
@@ -310,6 +323,9 @@ impl MapPipe for Samples {
             order: self.0.clone(),
             start: self.0.starts[*place as usize],
         })
+    }
+    fn revision(&self) -> Revision {
+        self.0.store.revision(&self.0.settings)
     }
     fn name(&self) -> String {
         "gpt_samples".to_owned()

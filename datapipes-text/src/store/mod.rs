@@ -8,23 +8,24 @@ mod megatron;
 mod numpy;
 #[cfg(test)]
 mod tests;
+mod tokenizer;
 mod window;
 mod writer;
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Tensor, Weigh};
+use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Revision, Tensor, Weigh};
 
 use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
-use crate::{Layout, Tokenizer, Tokens};
+use crate::{Layout, Tokens};
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +84,10 @@ impl TokenWidth {
 /// [`documents`](TokenStore::documents) are data by index: a global shuffle takes no memory in their
 /// number. What an index says is checked where it is used; see [`check`](TokenStore::check).
 ///
+/// An epoch over a store is resumed with the same contents, wherever they are: a checkpoint has the
+/// numbers of tokens and documents, and a hash of 16 lengths and 16 places, which are read when a
+/// graph is made.
+///
 /// Windows, and rows of a plan, are positions in the map of this process: read them before they are
 /// sent to another one.
 ///
@@ -126,7 +131,16 @@ struct Inner {
     vocab: Option<u32>,
     /// Name of the tokenizer, if the store has one.
     tokenizer: Option<String>,
+    /// File in which `datapipes tokenize` has its settings, if it made the store.
+    settings: Option<PathBuf>,
+    /// Description of the contents, once it was asked for.
+    contents: OnceLock<String>,
 }
+
+/// Number of documents, and of places, that tell stores apart.
+const SAMPLES: u64 = 16;
+/// Number of tokens at a place.
+const SAMPLE: u64 = 32;
 
 impl TokenStore {
     /// Opens `PREFIX.bin` and `PREFIX.idx`, as Megatron-LM and the tools around it write them.
@@ -137,7 +151,9 @@ impl TokenStore {
     /// tokens; each with file and byte.
     pub fn megatron(prefix: impl AsRef<Path>) -> Result<TokenStore> {
         let (bin, idx) = (with(prefix.as_ref(), ".bin"), with(prefix.as_ref(), ".idx"));
-        TokenStore::from_megatron(name(&bin), map::map(&bin)?, name(&idx), map::map(&idx)?)
+        let (bin, idx) = ((name(&bin), map::map(&bin)?), (name(&idx), map::map(&idx)?));
+        let store = TokenStore::from_megatron(bin.0, bin.1, idx.0, idx.1)?;
+        Ok(store.with(|inner| inner.settings = Some(with(prefix.as_ref(), ".json"))))
     }
 
     /// Uses the contents of a `.bin` and an `.idx`, with their names for errors.
@@ -178,7 +194,10 @@ impl TokenStore {
             Err(error) => return Err(map::failed(&metadata, error)),
         };
         let mut store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
-        store = store.with(|inner| inner.tokenizer = tokenizer);
+        store = store.with(|inner| {
+            inner.tokenizer = tokenizer;
+            inner.settings = Some(path.with_extension("json"));
+        });
         let loss = with(path, ".loss");
         if loss.exists() {
             store = store.loss(name(&loss), map::map(&loss)?)?;
@@ -251,6 +270,8 @@ impl TokenStore {
             loss: None,
             vocab: None,
             tokenizer: None,
+            settings: None,
+            contents: OnceLock::new(),
         }));
         let end = store.0.bounds.end(size)?;
         if end > store.len() {
@@ -275,43 +296,9 @@ impl TokenStore {
     /// Returns the store with a change of what it says of itself.
     fn with(&self, change: impl FnOnce(&mut Inner)) -> TokenStore {
         let mut inner = Inner::clone(&self.0);
+        inner.contents = OnceLock::new();
         change(&mut inner);
         TokenStore(Arc::new(inner))
-    }
-
-    /// Sets the [vocabulary](TokenStore::vocab) to that of a tokenizer, once its
-    /// [name](Tokenizer::name) is that of the store's. Names are compared if both have one: those of
-    /// a store are in datatrove's metadata.
-    ///
-    /// # Errors
-    /// `Config` for a store that was made with another tokenizer, with both names.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[cfg(feature = "tokenizers")] {
-    /// use datapipes_text::{HfTokenizer, TokenStore, TokenWidth, TokenWriter};
-    ///
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let path = dir.path().join("corpus.ds");
-    /// # let json = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/words.json"));
-    /// TokenWriter::datatrove(&path, TokenWidth::U16, "my/words")?.finish()?;
-    /// let store = TokenStore::datatrove(&path)?;
-    /// let tokenizer = HfTokenizer::from_bytes(json)?;
-    /// assert!(store.clone().for_tokenizer(&tokenizer.named("other/words")).is_err());
-    /// # }
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    pub fn for_tokenizer(self, tokenizer: &impl Tokenizer) -> Result<TokenStore> {
-        match (&self.0.tokenizer, tokenizer.name()) {
-            (Some(own), Some(other)) if own != other => {
-                let message = format!(
-                    "{}: made with the tokenizer {own:?}, and not with {other:?}",
-                    self.0.name
-                );
-                Err(Error::new(ErrorKind::Config, message))
-            }
-            _ => Ok(self.vocab(u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX))),
-        }
     }
 
     /// Uses a mask of the tokens that are trained, of a byte for each: 1, or 0 for one whose label is
@@ -352,18 +339,46 @@ impl TokenStore {
 
     /// Describes what is in the store and not where it is, for settings: the same store elsewhere is
     /// described in the same way.
-    pub(crate) fn contents(&self) -> String {
-        format!(
-            "{} tokens in {} documents, {:?}{}",
-            self.len(),
-            self.document_count(),
-            self.width(),
-            if self.0.loss.is_some() {
-                ", with a mask"
-            } else {
-                ""
+    pub(crate) fn contents(&self) -> &str {
+        self.0.contents.get_or_init(|| {
+            let mask = match self.0.loss {
+                Some(_) => ", with a mask",
+                None => "",
+            };
+            let (tokens, documents) = (self.len(), self.document_count());
+            let (width, key) = (self.width(), self.sampled());
+            format!("{tokens} tokens in {documents} documents, {width:?}{mask}, {key:016x}")
+        })
+    }
+
+    /// Returns a hash of some lengths of documents, and of some tokens with their mask. What cannot
+    /// be read is an error where it is used.
+    fn sampled(&self) -> u64 {
+        let spread = |count: u64| {
+            let last = u128::from(count.saturating_sub(1));
+            let place = move |at| (u128::from(at) * last / u128::from(SAMPLES - 1)) as u64;
+            (0..SAMPLES.min(count)).map(move |at| if count > SAMPLES { place(at) } else { at })
+        };
+        let mut hasher = blake3::Hasher::new();
+        for number in spread(self.document_count()) {
+            let len = self.document_len(number).unwrap_or(u64::MAX);
+            hasher.update(&len.to_le_bytes());
+        }
+        for place in spread(self.len()) {
+            let range = place..place.saturating_add(SAMPLE).min(self.len());
+            hasher.update(self.bytes(&range).unwrap_or_default());
+            if let Some((_, mask)) = &self.0.loss {
+                hasher.update(&mask[range.start as usize..range.end as usize]);
             }
-        )
+        }
+        let mut key = [0; 8];
+        hasher.finalize_xof().fill(&mut key);
+        u64::from_le_bytes(key)
+    }
+
+    /// Returns the revision of data made of the store, which other data of it have not.
+    fn revision(&self, settings: impl fmt::Display) -> Revision {
+        Revision::Fixed(format!("{}{settings}", self.contents()))
     }
 
     /// Returns the number of documents.
@@ -387,11 +402,7 @@ impl TokenStore {
     /// 1.
     pub fn labelled_document(&self, number: u64) -> Result<Tokens> {
         let ranges = self.ranges(number)?;
-        let len = ranges
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum::<u64>();
-        let mut tokens = Tokens::from(Vec::with_capacity(len.min(self.len()) as usize));
+        let mut tokens = Tokens::from(Vec::with_capacity(total(&ranges) as usize));
         for range in ranges {
             self.read_labelled(range, &mut tokens)?;
         }
@@ -403,11 +414,11 @@ impl TokenStore {
     /// # Errors
     /// As [`document`](TokenStore::document).
     pub fn document_len(&self, number: u64) -> Result<u64> {
-        let ranges = self.ranges(number)?;
-        Ok(ranges.iter().map(|range| range.end - range.start).sum())
+        Ok(total(&self.ranges(number)?))
     }
 
-    /// Returns the ranges of a document's tokens, all of which are there.
+    /// Returns the ranges of a document's tokens, all of which are there, and not more of them than
+    /// the store has.
     fn ranges(&self, number: u64) -> Result<Vec<Range<u64>>> {
         if number >= self.document_count() {
             let message = format!(
@@ -421,7 +432,24 @@ impl TokenStore {
         ranges
             .iter()
             .try_for_each(|range| self.bytes(range).map(drop))?;
+        let tokens = total(&ranges);
+        if tokens > self.len() {
+            let what = format!("document {number} has {tokens} tokens");
+            return Err(self.too_many(what));
+        }
         Ok(ranges)
+    }
+
+    /// Makes the error of documents that have tokens in common.
+    pub(crate) fn overlap(&self) -> Error {
+        self.too_many("documents have more tokens, some in common".to_owned())
+    }
+
+    /// Makes the error of an index that says that there are more tokens than in the store.
+    fn too_many(&self, what: String) -> Error {
+        let (index, store) = (self.0.bounds.name(), &self.0.name);
+        let message = format!("{index}: {what}, and {store} has {}", self.len());
+        Error::new(ErrorKind::Corrupt, message)
     }
 
     /// Returns at most `len` tokens of a document, beginning with token `start`.
@@ -473,7 +501,12 @@ impl TokenStore {
     /// `Config` for a length of 0, or a layout with gaps. `Unsupported` if documents are not stored one after another,
     /// from the beginning to the end, as far as the ends of the index tell.
     pub fn windows(&self, length: impl Into<Layout>) -> Result<Indexed<Window>> {
-        let layout: Layout = length.into();
+        let layout = self.layout_of_windows(length.into())?;
+        Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
+    }
+
+    /// Returns the layout, if windows can have it.
+    fn layout_of_windows(&self, layout: Layout) -> Result<Layout> {
         let length = layout.length;
         if length == 0 || u32::try_from(length).is_err() {
             let message = format!("windows of {length} tokens: 1 to {} are possible", u32::MAX);
@@ -486,12 +519,28 @@ impl TokenStore {
         self.0
             .bounds
             .check_in_a_row(self.len(), self.0.width.size())?;
-        Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
+        Ok(layout)
+    }
+
+    /// Checks that windows have these numbers.
+    fn check_windows(&self, length: usize, windows: &[u64]) -> Result<()> {
+        let count = self
+            .len()
+            .checked_div(length as u64)
+            .ok_or_else(|| Error::new(ErrorKind::Config, "windows of no tokens"))?;
+        match windows.iter().find(|&&number| number >= count) {
+            Some(number) => {
+                let message = format!("{}: window {number} of {count}", self.0.name);
+                Err(Error::new(ErrorKind::NotFound, message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
     /// `[windows, length]` of the stored type. This is the fastest way to ids alone: one copy from
-    /// the mapped file, and no item for each window.
+    /// the mapped file, and no item for each window. All fields are in
+    /// [`row_batch`](TokenStore::row_batch).
     ///
     /// # Errors
     /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the
@@ -511,19 +560,16 @@ impl TokenStore {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn window_batch(&self, length: usize, windows: &[u64]) -> Result<Tensor> {
-        let count = self
-            .len()
-            .checked_div(length as u64)
-            .ok_or_else(|| Error::new(ErrorKind::Config, "windows of no tokens"))?;
-        if let Some(number) = windows.iter().find(|&&number| number >= count) {
-            let message = format!("{}: window {number} of {count}", self.0.name);
-            return Err(Error::new(ErrorKind::NotFound, message));
-        }
+        self.check_windows(length, windows)?;
         macro_rules! copy {
             ($number:ty) => {
                 Tensor::from_fill([windows.len(), length], |ids| {
-                    for window in windows {
-                        let range = window * length as u64..(window + 1) * length as u64;
+                    let place = |window: u64| window * length as u64..(window + 1) * length as u64;
+                    for (at, &window) in windows.iter().enumerate() {
+                        if let Some(&next) = windows.get(at + 1) {
+                            prefetch(self.bytes(&place(next))?);
+                        }
+                        let range = place(window);
                         let begin = ids.len();
                         let bytes = self.bytes(&range)?.as_chunks().0.iter();
                         ids.extend(bytes.map(|id| <$number>::from_le_bytes(*id)));
@@ -698,6 +744,9 @@ impl MapPipe for Documents {
             .map(|&number| self.0.document(number))
             .collect()
     }
+    fn revision(&self) -> Revision {
+        self.0.revision("")
+    }
     fn name(&self) -> String {
         "documents".to_owned()
     }
@@ -724,6 +773,9 @@ impl MapPipe for LabelledDocuments {
         numbers
             .map(|&number| self.0.labelled_document(number))
             .collect()
+    }
+    fn revision(&self) -> Revision {
+        self.0.revision("")
     }
     fn name(&self) -> String {
         "labelled_documents".to_owned()
@@ -762,6 +814,11 @@ impl MapPipe for Windows {
             .map(|&number| Ok(self.window(number)))
             .collect()
     }
+    fn revision(&self) -> Revision {
+        let (length, layout) = (self.1.length, self.1.settings());
+        self.0
+            .revision(format_args!(", windows of {length}{layout}"))
+    }
     fn name(&self) -> String {
         "windows".to_owned()
     }
@@ -779,6 +836,25 @@ impl fmt::Debug for TokenStore {
             .field("documents", &self.document_count())
             .finish()
     }
+}
+
+/// Asks the processor for the first lines of its cache of some bytes that are read next.
+fn prefetch(bytes: &[u8]) {
+    const LINE: usize = 64;
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(LINE).take(8) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it is a hint, which reads nothing; the address is that of bytes that are there.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, LINE);
+}
+
+/// Returns the number of tokens of some ranges.
+fn total(ranges: &[Range<u64>]) -> u64 {
+    let lens = ranges.iter().map(|range| range.end - range.start);
+    lens.fold(0, u64::saturating_add)
 }
 
 /// Returns name of the tokenizer, width and number of tokens according to the metadata of a `.ds`:

@@ -1,10 +1,10 @@
 //! Tests of token stores: files of the original tools, and files that lie.
 
-use datapipes::{DataLoader, Graph, Result, Uneven};
+use datapipes::{Collate, DataLoader, Graph, Result, Uneven};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Pack, PackGraphExt, Packed};
+use crate::{Pack, PackGraphExt, Packed, Tokenizer};
 
 const BIN: &[u8] = include_bytes!("../../tests/data/megatron.bin");
 const IDX: &[u8] = include_bytes!("../../tests/data/megatron.idx");
@@ -581,8 +581,21 @@ fn rows_of_windows_and_samples_have_the_layout_they_are_told() {
             .zip(&ids)
             .all(|(&label, &id)| label == i64::from(id))
     );
+    let masked = store
+        .clone()
+        .loss("loss", vec![1, 0, 1, 1, 0, 0, 1, 1, 1].into());
+    for store in [&store, &masked.unwrap()] {
+        let windows = store.windows(layout.clone()).unwrap().fetch();
+        let rows = windows.try_map(|window| window.row()).collect().unwrap();
+        let batch = store.row_batch(layout.clone(), &[0, 1]).unwrap();
+        assert_eq!(batch, Packed::collate(rows).unwrap());
+    }
+    let error = store.row_batch(4, &[1, 2]).unwrap_err().to_string();
+    assert!(error.ends_with("tokens: window 2 of 2"), "{error}");
+    assert_eq!(store.row_batch(4, &[]).unwrap().ids.shape(), [0, 4]);
     for gaps in [layout.clone().align(2), layout.max_documents(1)] {
         for error in [
+            store.row_batch(gaps.clone(), &[]).map(drop).unwrap_err(),
             store.windows(gaps.clone()).map(drop).unwrap_err(),
             store
                 .gpt(&crate::GptOrder::new(gaps.clone()))
@@ -737,6 +750,9 @@ fn tokens_that_are_not_trained_have_no_label_in_any_row() {
     }
 }
 
+/// Digest of the file of a tokenizer.
+const DIGEST: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 /// A tokenizer of 10 tokens with a name.
 struct Named(Option<&'static str>);
 
@@ -755,6 +771,9 @@ impl Tokenizer for Named {
     }
     fn name(&self) -> Option<&str> {
         self.0
+    }
+    fn digest(&self) -> Option<&str> {
+        Some(DIGEST)
     }
 }
 
@@ -790,6 +809,49 @@ fn a_store_of_another_tokenizer_is_refused_by_name() {
                 .to_string()
                 .contains("id 10, where ids are 0 to 9")
         );
+    }
+}
+
+#[test]
+fn a_store_of_another_tokenizer_is_refused_by_the_settings_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    stores(&documents(), dir.path());
+    let open = || {
+        let [m, d] = ["m", "d.ds"].map(|name| dir.path().join(name));
+        [
+            TokenStore::megatron(m).unwrap(),
+            TokenStore::datatrove(d).unwrap(),
+        ]
+    };
+    let says = |settings: &str| {
+        for name in ["m.json", "d.json"] {
+            std::fs::write(dir.path().join(name), settings).unwrap();
+        }
+        open().map(|store| store.for_tokenizer(&Named(None)))
+    };
+    let settings = |digest: &str| {
+        format!(r#"{{"as": "jsonl", "files": [{{"size": 1}}], "tokenizer (SHA-256)": "{digest}"}}"#)
+    };
+    let another = DIGEST.replace('a', "b");
+    for error in says(&settings(&another)).map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let said =
+            format!("made with the tokenizer of SHA-256 {another}, and not with that of {DIGEST}");
+        assert!(error.to_string().ends_with(&said), "{error}");
+    }
+    // Other files of this name say nothing.
+    let (own, lines) = (settings(DIGEST), settings(&another) + "\n{}");
+    for fits in [
+        &*own,
+        &*lines,
+        "{\"a\": 1}",
+        "[{}]",
+        "[\"text\"]",
+        "no JSON",
+    ] {
+        for store in says(fits) {
+            store.unwrap();
+        }
     }
 }
 
@@ -862,6 +924,14 @@ proptest! {
             let rows: Vec<Packed> = rows.collect().unwrap();
             prop_assert_eq!(rows.len() as u64, store.len() / length as u64);
             prop_assert_eq!(&rows[..], &packed[..rows.len()]);
+            if !rows.is_empty() {
+                // In another order, and twice.
+                let count = rows.len() as u64;
+                let numbers: Vec<u64> = (0..2 * count).map(|at| (at * 7 + 3) % count).collect();
+                let some = numbers.iter().map(|&number| rows[number as usize].clone()).collect();
+                let batch = store.row_batch(length, &numbers).unwrap();
+                prop_assert_eq!(batch, Packed::collate(some).unwrap());
+            }
             let numbers = Vec::from_iter(0..rows.len() as u64);
             let batch = store.window_batch(length, &numbers).unwrap();
             let ids: Vec<u32> = rows.into_iter().flat_map(|row| row.ids).collect();
@@ -890,5 +960,86 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// An epoch over a store is resumed with what it began with.
+#[test]
+fn another_store_or_layout_or_order_is_refused_on_resume() {
+    use crate::GptOrder;
+
+    let ends = |ends: &[u64]| -> Option<(String, Bytes)> {
+        let ends: Vec<u8> = ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+        Some(("ends".to_owned(), ends.into()))
+    };
+    let of = |first: u16, at: &[u64]| {
+        let tokens: Vec<u8> = (first..first + 20).flat_map(u16::to_le_bytes).collect();
+        TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, ends(at)).unwrap()
+    };
+    let here = || of(1, &[7, 12, 20]);
+    let masked = |untrained: usize| {
+        let mask = (0..20).map(|at| u8::from(at != untrained));
+        here().loss("loss", mask.collect()).unwrap()
+    };
+    let other_stores = [
+        ("other tokens", of(2, &[7, 12, 20])),
+        ("other documents", of(1, &[7, 13, 20])),
+        ("a mask", masked(3)),
+    ];
+    fn loader<T: Send + 'static>(data: Indexed<T>) -> DataLoader<()> {
+        let graph = data.shuffle().fetch().map(drop);
+        DataLoader::builder(graph).resumable().build().unwrap()
+    }
+    fn checkpoint<T: Send + 'static>(data: Indexed<T>) -> datapipes::Checkpoint {
+        let mut epoch = loader(data).epoch(0).blocking();
+        epoch.next().unwrap().unwrap();
+        epoch.checkpoint().unwrap()
+    }
+    fn refused<T: Send + 'static>(state: &datapipes::Checkpoint, data: Indexed<T>, what: &str) {
+        let error = loader(data).resume(state).err();
+        let kind = error.map(|error| error.kind());
+        assert_eq!(kind, Some(ErrorKind::Config), "{what}");
+    }
+    let windows = |store: TokenStore, layout: Layout| store.windows(layout).unwrap();
+    let gpt = |store: TokenStore, order: GptOrder| store.gpt(&order).unwrap();
+    let states = [
+        checkpoint(here().documents()),
+        checkpoint(here().labelled_documents()),
+        checkpoint(windows(here(), Layout::new(4))),
+        checkpoint(gpt(here(), GptOrder::new(4))),
+    ];
+    for same in [
+        loader(here().documents()).resume(&states[0]),
+        loader(here().labelled_documents()).resume(&states[1]),
+        loader(windows(here(), Layout::new(4))).resume(&states[2]),
+        loader(gpt(here(), GptOrder::new(4))).resume(&states[3]),
+    ] {
+        assert!(same.is_ok());
+    }
+    for (what, store) in other_stores {
+        refused(&states[0], store.documents(), what);
+        refused(&states[1], store.labelled_documents(), what);
+        refused(&states[2], windows(store.clone(), Layout::new(4)), what);
+        refused(&states[3], gpt(store, GptOrder::new(4)), what);
+    }
+    let another_mask = checkpoint(windows(masked(3), Layout::new(4)));
+    refused(&another_mask, windows(masked(4), Layout::new(4)), "a mask");
+    let layouts = [
+        Layout::new(4).replace_first(9),
+        Layout::new(4).ignore(-1),
+        Layout::new(4).labels(crate::Labels::Same),
+    ];
+    for layout in layouts {
+        let what = format!("{layout:?}");
+        refused(&states[2], windows(here(), layout.clone()), &what);
+        refused(&states[3], gpt(here(), GptOrder::new(layout)), &what);
+    }
+    for order in [
+        GptOrder::new(4).seed(7),
+        GptOrder::new(4).samples(5),
+        GptOrder::new(4).sequences(0..2),
+    ] {
+        let what = format!("{order:?}");
+        refused(&states[3], gpt(here(), order), &what);
     }
 }

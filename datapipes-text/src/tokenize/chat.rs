@@ -1,5 +1,6 @@
 //! Chat templates, and conversations tokenized by them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,9 +33,14 @@ impl Message {
 /// A chat template: the text that a conversation becomes.
 ///
 /// Templates are Jinja, as models on the Hugging Face hub have them in `tokenizer_config.json`, and
-/// run as `apply_chat_template` runs them: with `trim_blocks`, `lstrip_blocks`, `raise_exception`
-/// and the methods of Python's strings and lists. They
-/// cannot read files.
+/// run with `trim_blocks`, `lstrip_blocks`, `raise_exception` and the methods of Python's strings and
+/// lists, as `apply_chat_template` runs them. They cannot read files. What is different:
+///
+/// - A message has a role and a content, both text; it has no `tool_calls`.
+/// - Variables besides `messages`, `add_generation_prompt`, `bos_token` and `eos_token` are those that
+///   [`variable`](ChatTemplate::variable) sets: `tools`, `enable_thinking`, `date_string`.
+/// - There is no `strftime_now`: tokens would depend on the day. Templates ask if it is defined.
+/// - `tojson` sorts the keys of objects, and escapes `<`, `>`, `&` and `'`.
 ///
 /// # Examples
 /// ```
@@ -51,6 +57,7 @@ pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
     bos: String,
     eos: String,
+    variables: BTreeMap<String, serde_json::Value>,
 }
 
 const NAME: &str = "chat_template";
@@ -85,6 +92,7 @@ impl ChatTemplate {
             environment: Arc::new(environment),
             bos: String::new(),
             eos: String::new(),
+            variables: BTreeMap::new(),
         })
     }
 
@@ -131,6 +139,33 @@ impl ChatTemplate {
         }
     }
 
+    /// Sets a variable of the template, for all conversations: `enable_thinking`, `date_string`.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_text::{ChatTemplate, Message};
+    /// let template = ChatTemplate::new("{{ date }}: {% if thinks %}{{ messages[0].content }}{% endif %}")?;
+    /// let template = template.variable("date", "1 May").variable("thinks", true);
+    /// assert_eq!(template.render(&[Message::new("user", "Hello")], false)?, "1 May: Hello");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn variable(
+        mut self,
+        name: impl Into<String>,
+        value: impl Into<serde_json::Value>,
+    ) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// Describes the template and its variables.
+    fn settings(&self) -> String {
+        let template = self.environment.get_template(NAME).expect("it was added");
+        let all = (template.source(), &self.bos, &self.eos, &self.variables);
+        let key = blake3::hash(format!("{all:?}").as_bytes());
+        format!("template {}", &key.to_hex()[..16])
+    }
+
     /// Returns the text of a conversation, with the beginning of the model's answer if
     /// `add_generation_prompt` is true.
     ///
@@ -145,11 +180,31 @@ impl ChatTemplate {
             add_generation_prompt => add_generation_prompt,
             bos_token => &*self.bos,
             eos_token => &*self.eos,
+            ..Value::from_pairs(self.variables.iter().map(|(name, json)| (&**name, value(json))))
         };
         let template = self.environment.get_template(NAME).expect("it was added");
         template
             .render(variables)
             .map_err(|error| failed(ErrorKind::Corrupt, error))
+    }
+}
+
+/// Returns a value of JSON as one of a template.
+fn value(json: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(flag) => Value::from(*flag),
+        Json::String(text) => Value::from(text),
+        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => Value::from(number),
+            (None, Some(number)) => Value::from(number),
+            (None, None) => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::Array(list) => Value::from(list.iter().map(value).collect::<Vec<_>>()),
+        Json::Object(fields) => {
+            Value::from_pairs(fields.iter().map(|(name, json)| (&**name, value(json))))
+        }
     }
 }
 
@@ -174,7 +229,9 @@ impl Tokenize {
     ///
     /// The assistant's part of a message is what the template adds to the text of the messages
     /// before it and of the generation prompt; it usually includes a token that ends the turn. A
-    /// token that is partly the prompt's is not trained.
+    /// token that is partly the prompt's is not trained. A conversation that
+    /// [`max_tokens`](Tokenize::max_tokens) cuts has not ended, so that the token that
+    /// [`end`](Tokenize::end) puts there is not trained.
     ///
     /// Runs on the CPU workers; order is kept.
     ///
@@ -229,16 +286,17 @@ impl Chat {
     pub fn tokens(&self, messages: &[Message]) -> Result<Tokens> {
         let text = self.template.render(messages, false)?;
         let trained = self.trained_parts(messages, &text)?;
-        let mut tokens = self.tokenize.tokens(&text)?;
+        let (mut tokens, is_cut) = self.tokenize.tokens_and_cut(&text)?;
         let offsets = tokens.offsets.take().unwrap_or_default();
         if offsets.len() != tokens.ids.len() {
             let message = "the tokenizer gives no offsets, which tell the prompt from the answer";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        // An end that follows the last answer belongs to it.
+        // An end that follows the last answer belongs to it, unless it is in the middle of it.
         let is_in = |token: &Range<u32>, part: &Range<usize>| {
             let (begin, end) = (token.start as usize, token.end as usize);
-            begin >= part.start && end <= part.end && (begin < end || end == text.len())
+            let is_end = !is_cut && end == text.len();
+            begin >= part.start && end <= part.end && (begin < end || is_end)
         };
         let label =
             |(&id, token): (&u32, &Range<u32>)| match trained.iter().any(|part| is_in(token, part))
@@ -288,7 +346,8 @@ impl Pipe<Vec<Message>> for Chat {
     }
     fn hints(&self) -> Hints {
         let hints = Pipe::<String>::hints(&self.tokenize);
-        let settings = format!("{}, trains {}", hints.settings, self.trained.join(" and "));
+        let (template, trained) = (self.template.settings(), self.trained.join(" and "));
+        let settings = format!("{}, {template}, trains {trained}", hints.settings);
         hints.settings(settings).arity(Arity::One)
     }
     fn weigh(&self, tokens: &Tokens) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use datapipes::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
 
 use super::Tokenizer;
 use crate::Tokens;
@@ -25,6 +26,7 @@ pub struct HfTokenizer {
     adds_special: bool,
     vocab: usize,
     name: Option<String>,
+    digest: Option<String>,
 }
 
 impl HfTokenizer {
@@ -48,9 +50,15 @@ impl HfTokenizer {
     /// # Errors
     /// `Corrupt` if it is no tokenizer.
     pub fn from_bytes(json: impl AsRef<[u8]>) -> Result<Self> {
-        tokenizers::Tokenizer::from_bytes(json)
-            .map(HfTokenizer::new)
-            .map_err(|error| Error::new(ErrorKind::Corrupt, "no tokenizer").with_source(error))
+        let json = json.as_ref();
+        let tokenizer = tokenizers::Tokenizer::from_bytes(json)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "no tokenizer").with_source(error))?;
+        let digest = Sha256::digest(json);
+        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(HfTokenizer {
+            digest: Some(digest),
+            ..HfTokenizer::new(tokenizer)
+        })
     }
 
     /// Uses a tokenizer that was made or trained with the crate `tokenizers`.
@@ -70,6 +78,7 @@ impl HfTokenizer {
             adds_special: false,
             vocab,
             name: None,
+            digest: None,
         }
     }
 
@@ -137,6 +146,9 @@ impl Tokenizer for HfTokenizer {
     }
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+    fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
     }
 }
 

@@ -61,7 +61,8 @@ pub trait Tokenizer: Send + Sync + 'static {
     /// Any error of the text.
     fn encode(&self, text: &str, offsets: bool) -> Result<Tokens>;
 
-    /// Returns the text that tokens stand for, for a look at them.
+    /// Returns the text that tokens stand for, for a look at them, and to tell tokenizers apart when
+    /// an epoch is resumed.
     ///
     /// # Errors
     /// Any error, such as an id that does not exist.
@@ -77,6 +78,12 @@ pub trait Tokenizer: Send + Sync + 'static {
     /// `"gpt2"`. `None`, the default, if it has none; see
     /// [`TokenStore::for_tokenizer`](crate::TokenStore::for_tokenizer).
     fn name(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the SHA-256 of the file that the tokenizer was read from, in hexadecimal. `None`, the
+    /// default, if there is none; see [`TokenStore::for_tokenizer`](crate::TokenStore::for_tokenizer).
+    fn digest(&self) -> Option<&str> {
         None
     }
 }
@@ -97,20 +104,34 @@ impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
     fn name(&self) -> Option<&str> {
         (**self).name()
     }
+    fn digest(&self) -> Option<&str> {
+        (**self).digest()
+    }
 }
 
 /// Text whose tokens tell tokenizers apart.
 const PROBE: &str = "The 7 quick brown foxes, don't they? naïve Übergröße 漢字 кот 🦊\n\tif x == 0x1F:  return None";
 
+/// Number of tokens at both ends of a vocabulary whose texts are encoded, too: special tokens are
+/// there, and may be told to be ordinary text.
+const ENDS: usize = 32;
+
 /// Describes a tokenizer, so that another one with as many tokens is found when an epoch is resumed.
 pub(crate) fn fingerprint(tokenizer: &dyn Tokenizer) -> String {
-    let ids = tokenizer.encode(PROBE, false).unwrap_or_default().ids;
-    let key = ids.iter().fold(ids.len() as u64, |key, &id| {
-        (key ^ u64::from(id))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(23)
-    });
-    format!("{} tokens, {key:016x}", tokenizer.vocab_size())
+    let vocab = tokenizer.vocab_size();
+    let ends = (0..ENDS.min(vocab)).chain(vocab.saturating_sub(ENDS).max(ENDS)..vocab);
+    // Ids may have gaps.
+    let text = |id: usize| tokenizer.decode(&[id as u32]).ok();
+    let mut key = 0u64;
+    for text in std::iter::once(PROBE.to_owned()).chain(ends.filter_map(text)) {
+        let ids = tokenizer.encode(&text, false).unwrap_or_default().ids;
+        key = ids.iter().fold(key ^ ids.len() as u64, |key, &id| {
+            (key ^ u64::from(id))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(23)
+        });
+    }
+    format!("{vocab} tokens, {key:016x}")
 }
 
 /// Tokenizes texts; see [`TokenizeGraphExt::tokenize`].
@@ -121,6 +142,7 @@ pub struct Tokenize {
     begin: Option<u32>,
     end: Option<u32>,
     max_tokens: Option<usize>,
+    max_bytes: u32,
     offsets: bool,
     problem: Option<String>,
 }
@@ -133,6 +155,7 @@ impl Tokenize {
             begin: None,
             end: None,
             max_tokens: None,
+            max_bytes: u32::MAX,
             offsets: false,
             problem: None,
         }
@@ -168,6 +191,16 @@ impl Tokenize {
         }
     }
 
+    /// Sets the maximum size of a text in bytes: one that is larger is an error of kind `Limit`, with
+    /// its size, before it is tokenized. Defaults to 4 GiB. A tokenizer takes many times the memory of
+    /// a text, and some take a time that grows faster than the text.
+    pub fn max_bytes(self, bytes: u32) -> Self {
+        Tokenize {
+            max_bytes: bytes,
+            ..self
+        }
+    }
+
     /// Records the bytes of the text that each token stands for.
     pub fn offsets(self) -> Self {
         Tokenize {
@@ -180,10 +213,17 @@ impl Tokenize {
     ///
     /// # Errors
     /// Any error of the tokenizer; `Corrupt` if it returns an id that is not below
-    /// [`vocab_size`](Tokenizer::vocab_size).
+    /// [`vocab_size`](Tokenizer::vocab_size); `Limit` for a text of more than
+    /// [`max_bytes`](Tokenize::max_bytes).
     pub fn tokens(&self, text: &str) -> Result<Tokens> {
-        if u32::try_from(text.len()).is_err() {
-            let message = format!("a text of {} bytes, more than 4 GiB", text.len());
+        Ok(self.tokens_and_cut(text)?.0)
+    }
+
+    /// Returns the tokens of one text, and true if some were cut off.
+    fn tokens_and_cut(&self, text: &str) -> Result<(Tokens, bool)> {
+        if text.len() > self.max_bytes as usize {
+            let (size, most) = (text.len(), self.max_bytes);
+            let message = format!("a text of {size} bytes, where at most {most} are allowed");
             return Err(Error::new(ErrorKind::Limit, message));
         }
         let mut tokens = self.tokenizer.encode(text, self.offsets)?;
@@ -193,9 +233,11 @@ impl Tokenize {
                 format!("the tokenizer gives id {id} and says that it has {vocab} tokens");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
+        let all = tokens.ids.len();
         if let Some(most) = self.max_tokens {
             tokens.truncate(most.saturating_sub(self.around()));
         }
+        let is_cut = tokens.ids.len() < all;
         let bytes = text.len() as u32;
         if let Some(id) = self.begin {
             tokens.ids.insert(0, id);
@@ -211,7 +253,7 @@ impl Tokenize {
                 .iter_mut()
                 .for_each(|offsets| offsets.push(bytes..bytes));
         }
-        Ok(tokens)
+        Ok((tokens, is_cut))
     }
 
     /// Returns the number of tokens that are put around a text.
@@ -229,6 +271,9 @@ impl Tokenize {
             if let Some(value) = value {
                 said += &format!(", {what} {value}");
             }
+        }
+        if self.max_bytes < u32::MAX {
+            said += &format!(", at most {} bytes", self.max_bytes);
         }
         said + if self.offsets { ", offsets" } else { "" }
     }

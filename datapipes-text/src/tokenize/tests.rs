@@ -97,6 +97,24 @@ fn an_error_names_the_document() {
     assert_eq!(said, expected);
 }
 
+#[test]
+fn a_text_that_is_too_large_is_named_with_its_size() {
+    let graph = Graph::from_vec(vec!["abc", "abcd", "é", "éé!"]);
+    let tokenize = Tokenize::new(OfBytes).max_bytes(3);
+    let loader = DataLoader::builder(graph.tokenize(tokenize))
+        .on_error(OnError::skip(9))
+        .build()
+        .unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 2);
+    let skipped = loader.stats().unwrap().skipped_items;
+    let said: Vec<&str> = skipped.iter().map(|skipped| &*skipped.error).collect();
+    let expected = [
+        "tokenize: 0:1: limit reached: a text of 4 bytes, where at most 3 are allowed",
+        "tokenize: 0:3: limit reached: a text of 5 bytes, where at most 3 are allowed",
+    ];
+    assert_eq!(said, expected);
+}
+
 /// A tokenizer of as many tokens, which are others.
 struct Shifted;
 
@@ -222,6 +240,68 @@ mod chat {
         assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
 
+    /// A rest that was cut off has not ended.
+    #[test]
+    fn an_answer_that_is_cut_does_not_learn_to_end() {
+        let template = ChatTemplate::new(TEMPLATE).unwrap();
+        let chat = |most: usize| {
+            let tokenize = Tokenize::new(OfBytes).end("</s>").max_tokens(most);
+            let tokens = tokenize.chat(template.clone()).tokens(&talk()[..2]);
+            let tokens = tokens.unwrap();
+            assert_eq!(tokens.ids.last(), Some(&257));
+            tokens.labels.unwrap()
+        };
+        let whole = "<user>Hi<assistant>Yes".len() + 1;
+        assert_eq!(chat(whole).last(), Some(&257));
+        let cut = chat(whole - 1);
+        assert_eq!(cut[whole - 4..], [i64::from(b'Y'), i64::from(b'e'), -100]);
+    }
+
+    #[test]
+    fn another_template_is_refused_on_resume() {
+        let loader = |template| {
+            let chat = Tokenize::new(OfBytes).chat(template);
+            let graph = Graph::from_vec(vec![talk(); 3]).pipe(chat);
+            DataLoader::builder(graph).resumable().build().unwrap()
+        };
+        let template = |source: &str| ChatTemplate::new(source).unwrap().tokens("<s>", ";");
+        let mut epoch = loader(template(TEMPLATE)).epoch(0).blocking();
+        epoch.next().unwrap().unwrap();
+        let state = epoch.checkpoint().unwrap();
+        let rest = loader(template(TEMPLATE)).resume(&state).unwrap();
+        assert_eq!(rest.blocking().count(), 2);
+        for other in [
+            template(&TEMPLATE.replace("strip", "lstrip")),
+            template(TEMPLATE).tokens("<s>", "!"),
+            template(TEMPLATE).tokens("<b>", ";"),
+            template(TEMPLATE).variable("enable_thinking", false),
+        ] {
+            let error = loader(other).resume(&state).expect_err("another template");
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains("tokenize_chat"), "{error}");
+        }
+    }
+
+    #[test]
+    fn variables_have_the_values_that_they_are_given() {
+        let source = "{{ a + 1 }} {{ b }} {{ c[1] }} {{ d.e }} {{ f is none }} {{ g is defined }}";
+        let template = ChatTemplate::new(source)
+            .unwrap()
+            .variable("a", 2)
+            .variable("b", 0.5)
+            .variable("c", vec!["x", "y"])
+            .variable("d", serde_json::json!({ "e": u64::MAX }))
+            .variable("f", serde_json::Value::Null)
+            // Those of the conversation are not replaced.
+            .variable("messages", "none")
+            .variable("a", 3);
+        let said = template.render(&talk(), false).unwrap();
+        assert_eq!(said, "4 0.5 y 18446744073709551615 True False");
+        let source = "{{ messages | length }}{{ add_generation_prompt }}";
+        let own = ChatTemplate::new(source).unwrap().variable("messages", "");
+        assert_eq!(own.render(&talk(), true).unwrap(), "4True");
+    }
+
     /// Templates as models on the hub have them.
     #[test]
     fn templates_of_common_models_render_as_in_python() {
@@ -329,6 +409,27 @@ mod hugging_face {
         );
         let special = HfTokenizer::from_bytes(WORDS).unwrap().add_special_tokens();
         assert_eq!(Tokenize::new(special).tokens("hello").unwrap().ids, [3, 7]);
+    }
+
+    #[test]
+    fn special_tokens_as_text_are_another_tokenizer_on_resume() {
+        let loader = |tokenizer: HfTokenizer| {
+            let graph = Graph::from_vec(vec!["hello", "day", "<eos>"]);
+            let graph = graph.tokenize(Tokenize::new(tokenizer));
+            DataLoader::builder(graph).resumable().build().unwrap()
+        };
+        let tokenizer = || HfTokenizer::from_bytes(WORDS).unwrap();
+        let mut epoch = loader(tokenizer()).epoch(0).blocking();
+        epoch.next().unwrap().unwrap();
+        let state = epoch.checkpoint().unwrap();
+        assert!(loader(tokenizer()).resume(&state).is_ok());
+        for other in [
+            tokenizer().special_tokens_as_text(),
+            tokenizer().add_special_tokens(),
+        ] {
+            let error = loader(other).resume(&state).expect_err("other tokens");
+            assert_eq!(error.kind(), ErrorKind::Config);
+        }
     }
 
     #[test]

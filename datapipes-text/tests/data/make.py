@@ -1,9 +1,10 @@
 """Writes the token stores of this folder with the tools that they belong to.
 
     pip install numpy datatrove humanize fsspec loguru …; pip install --no-deps megatron-core
-    python make.py
+    python make.py [MEGATRON T5]
 
-Of Megatron-LM the module that writes indexed data sets is loaded alone, without the modules that it imports for reading from
+MEGATRON and T5 are clones of Megatron-LM and of text-to-text-transfer-transformer, for fim.json and t5.json (which needs
+tensorflow), which are not written without them: one module is in no package, and the other needs many. Of Megatron-LM the module that writes indexed data sets is loaded alone, without the modules that it imports for reading from
 object stores; of torch it needs the type of an argument. The order of samples (gpt.json) is that of its `GPTDataset` and the
 compiled helpers, over token ids that count up, so that ids tell where they are from.
 """
@@ -158,6 +159,101 @@ def gpt():
     (HERE / "gpt.json").write_text(json.dumps(dict(orders=orders, shuffles=shuffles, large=large)) + "\n")
 
 
+def fim(clone):
+    """Documents that are filled in the middle, with the numbers that were drawn.
+
+    A token is a letter, or two that are equal, so that a cut makes more tokens. Documents of single letters become shorter."""
+    import numpy
+    stub("megatron.core.datasets.gpt_dataset", GPTDataset=object, GPTDatasetConfig=object)
+    stub("megatron.core.datasets.indexed_dataset", IndexedDataset=object)
+    stub("megatron.core.datasets.utils", Split=object)
+    original = module(None, "fim_dataset", clone / "megatron/training/datasets/fim_dataset.py")
+
+    def text_to_ids(text):
+        ids = []
+        while text:
+            pair = len(text) > 1 and text[0] == text[1]
+            ids.append(ord(text[0]) + 1000 * pair)
+            text = text[1 + pair:]
+        return ids
+
+    def ids_to_text(ids, **_):
+        return "".join(chr(number % 1000) * (1 + number // 1000) for number in ids)
+
+    tokenizer = types.SimpleNamespace(_tokenizer=types.SimpleNamespace(text_to_ids=text_to_ids, ids_to_text=ids_to_text))
+
+    class Draws:
+        def __init__(self, seed):
+            self.random, self.drawn = numpy.random.RandomState(seed), []
+
+        def binomial(self, count, probability):
+            self.drawn.append(int(self.random.binomial(count, probability)))
+            return self.drawn[-1]
+
+        def randint(self, low, high, size):
+            numbers = self.random.randint(low=low, high=high, size=size)
+            self.drawn += numbers.tolist()
+            return numbers
+
+    cases = []
+    for seed in range(60):
+        random = numpy.random.RandomState(1000 + seed)
+        text = "".join(random.choice(list("ab"), random.randint(1, 24)))
+        document = [ord(letter) for letter in text] if seed % 3 == 0 else text_to_ids(text)
+        no_prefix = "aa" if seed % 5 == 0 else None
+        dataset = object.__new__(original.GPTFIMDataset)
+        dataset.np_rng = Draws(seed)
+        ids = dataset._permute(
+            numpy.array(document), 0.9, 0.5, tokenizer, prefix_tok_id=1, middle_tok_id=2, suffix_tok_id=3, pad_tok_id=4,
+            no_fim_prefix=no_prefix)
+        cases.append(dict(document=document, no_prefix=no_prefix, draws=dataset.np_rng.drawn, ids=ids.tolist()))
+    (HERE / "fim.json").write_text(json.dumps(cases) + "\n")
+
+
+def t5(clone):
+    """Inputs and targets of spans that T5 chose, and their numbers by the length of the document."""
+    import numpy
+    import tensorflow
+    from unittest.mock import MagicMock
+    configurable = lambda *given, **_: given[0] if given else lambda function: function
+    stub("gin", configurable=configurable, REQUIRED=None)
+    random = numpy.random.RandomState(3)
+
+    def stateless_shuffle(values, seed):
+        return tensorflow.constant(random.permutation(values.numpy()))
+
+    sys.modules["babel"], sys.modules["seqio"] = MagicMock(), MagicMock(stateless_shuffle=stateless_shuffle)
+    original = module(None, "preprocessors", clone / "t5/data/preprocessors.py")
+    vocabulary = types.SimpleNamespace(vocab_size=32_100)
+    seeds = [[0, 0], [0, 0]]
+
+    def spans(mask):
+        """Lengths of the stretches that stay, and of the spans."""
+        ends = numpy.flatnonzero(numpy.diff(mask)) + 1
+        lengths = numpy.diff(numpy.concatenate([[0], ends, [len(mask)]])).tolist()
+        return lengths[::2], lengths[1::2]
+
+    cases = []
+    for length in (2, 3, 7, 10, 30, 70, 150):
+        for density, span in ((0.15, 3.0), (0.5, 2.0)):
+            mask = original.random_spans_noise_mask(length, density, seeds, span)
+            ids = tensorflow.range(100, 100 + length)
+            inputs = original.noise_span_to_unique_sentinel(ids, mask, vocabulary, seeds)
+            targets = original.nonnoise_span_to_unique_sentinel(ids, mask, vocabulary, seeds)
+            kept, noise = spans(mask.numpy())
+            cases.append(dict(
+                length=length, density=density, span=span, kept=kept, noise=noise, inputs=inputs.numpy().tolist(),
+                targets=targets.numpy().tolist()))
+    counts = []
+    for length in range(2, 600):
+        kept, noise = spans(original.random_spans_noise_mask(length, 0.15, seeds, 3.0).numpy())
+        counts.append([sum(noise), len(noise)])
+    (HERE / "t5.json").write_text(json.dumps(dict(cases=cases, counts=counts)) + "\n")
+
+
+if sys.argv[1:]:
+    fim(pathlib.Path(sys.argv[1]))
+    t5(pathlib.Path(sys.argv[2]))
 megatron()
 datatrove()
 gpt()

@@ -363,8 +363,26 @@ impl MapPipe for ParquetFile {
             |error: Error| error.within(format_args!("{}: row group {index}", self.object.url()));
         self.read(index).await.map_err(place)
     }
+    /// Returns the revision of the store with the choice of columns and rows, which other samples
+    /// have not.
     fn revision(&self) -> Revision {
-        self.object.store.known_revision()
+        let of_store = self.object.store.known_revision();
+        let columns = self.layout.chosen_names();
+        let columns = columns.map(|names| format!("columns {}", names.join(", ")));
+        let rows = self.filter.as_ref();
+        let rows = rows.map(|filter| format!("where {}", filter.filter()));
+        let chosen = columns.into_iter().chain(rows);
+        match of_store {
+            Revision::Moving(why) => Revision::Moving(why),
+            Revision::Fixed(commit) => {
+                let all: Vec<String> = std::iter::once(commit).chain(chosen).collect();
+                Revision::Fixed(all.join(", "))
+            }
+            Revision::Unknown => match chosen.collect::<Vec<_>>() {
+                chosen if chosen.is_empty() => Revision::Unknown,
+                chosen => Revision::Fixed(chosen.join(", ")),
+            },
+        }
     }
     fn name(&self) -> String {
         "parquet".to_owned()

@@ -191,6 +191,14 @@ impl Layout {
         })
     }
 
+    /// Returns the names of the wanted columns in the order of the file, if these are not all.
+    pub fn chosen_names(&self) -> Option<Vec<String>> {
+        let schema = self.schema();
+        let name = |&leaf: &usize| schema.column(leaf).path().string();
+        let is_all = self.leaves.len() == schema.num_columns();
+        (!is_all).then(|| self.leaves.iter().map(name).collect())
+    }
+
     /// Returns the parsed footer.
     pub fn metadata(&self) -> &ParquetMetaData {
         self.reader.metadata()

@@ -212,7 +212,7 @@ impl MapPipe for IndexedParquetRows {
         join_all(rows).await
     }
     fn revision(&self) -> Revision {
-        self.file.object.store.known_revision()
+        self.file.revision()
     }
     fn name(&self) -> String {
         "parquet_rows".to_owned()

@@ -341,3 +341,42 @@ fn row_59_a_file_that_changed_is_an_error() {
         ErrorKind::Changed
     );
 }
+
+#[test]
+fn other_columns_or_rows_are_refused_on_resume() {
+    use datapipes::DataLoader;
+
+    let data = written(WriterVersion::PARQUET_2_0, true);
+    let file = |columns: &[&str], filter: Option<&str>| {
+        let file = open(watched(&data)).columns(columns.to_vec()).unwrap();
+        match filter {
+            Some(filter) => file.filter(filter.parse().unwrap()).unwrap(),
+            None => file,
+        }
+    };
+    let loaders = |columns: &[&str], filter| {
+        let groups = Indexed::new(file(columns, filter)).fetch().map(drop);
+        let rows = Indexed::new(block_on(file(columns, filter).rows()).unwrap());
+        let rows = rows.fetch().map(drop);
+        [groups, rows].map(|graph| DataLoader::builder(graph).resumable().build().unwrap())
+    };
+    for filter in [None, Some("number > 5")] {
+        let states = loaders(&["number", "words"], filter).map(|loader| {
+            let mut epoch = loader.epoch(0).blocking();
+            epoch.next().unwrap().unwrap();
+            epoch.checkpoint().unwrap()
+        });
+        for (loader, state) in loaders(&["words", "number"], filter).iter().zip(&states) {
+            assert!(loader.resume(state).is_ok());
+        }
+        for others in [
+            loaders(&["number", "texts"], filter),
+            loaders(&["number", "words"], Some("number > 6")),
+        ] {
+            for (loader, state) in others.iter().zip(&states) {
+                let error = loader.resume(state).expect_err("other rows");
+                assert_eq!(error.kind(), ErrorKind::Config);
+            }
+        }
+    }
+}
