@@ -86,6 +86,7 @@ enum Why {
     Waits,
     Bursts,
     WaitsNot,
+    Crowds,
 }
 
 struct Trial {
@@ -136,7 +137,9 @@ impl Trial {
             return None;
         }
         let variance = gains.map(|gain| (gain - mean).powi(2)).sum::<f64>() / (pairs - 1) as f64;
-        let error = STUDENT[pairs / 2 - 1] * (variance / pairs as f64).sqrt();
+        // Where less work is rarely faster, noise would be taken for it too often.
+        let doubt = if let Why::Crowds = self.why { 2.0 } else { 1.0 };
+        let error = doubt * STUDENT[pairs / 2 - 1] * (variance / pairs as f64).sqrt();
         let (least, most) = (mean - error, mean + error);
         if most < -TIE / 2.0 {
             return Some(Verdict::Kept(mean));
@@ -158,6 +161,7 @@ impl Trial {
             Why::Waits => "the consumer waits",
             Why::Bursts => "the consumer waits, and the queue is full at times",
             Why::WaitsNot => "the consumer does not wait",
+            Why::Crowds => "workers may hold each other up",
         };
         let mean = |is_other| {
             let times = self.times.iter().enumerate();
@@ -207,6 +211,12 @@ impl Search {
         }
     }
 
+    /// Returns the best settings so far.
+    #[cfg(feature = "tune")]
+    pub fn best(&self) -> Setting {
+        self.best
+    }
+
     /// Records that all workers have to be active: with fewer, the epoch stood still.
     pub fn need_all_workers(&mut self) {
         self.workers = *self.workers.end()..=*self.workers.end();
@@ -245,6 +255,10 @@ impl Search {
         self.trial = None;
         match verdict {
             Verdict::Kept(gain) => {
+                if gain < -TIE / 2.0 {
+                    // It was seen to be slower.
+                    self.refused.push(best);
+                }
                 self.best = other;
                 self.given += gain.max(0.0);
                 self.pause = PAUSE.0;
@@ -288,6 +302,7 @@ impl Search {
             return false;
         }
         if steady.turned >= SOME {
+            self.refused.clear();
             self.left = 0.0;
             self.steady = Steady::default();
             return false;
@@ -314,6 +329,8 @@ impl Search {
             ..self.best
         };
         let is_in_use = figures.depth <= prefetch;
+        // Many at once first, then one.
+        let many = with_workers(workers.saturating_sub((workers / 4).max(1)));
         let mut tries = Vec::new();
         if figures.waited >= WAITS {
             tries.push((with_workers(*self.workers.end()), Why::Waits));
@@ -321,11 +338,13 @@ impl Search {
                 let longer = (2 * prefetch).min(*self.prefetch.end());
                 tries.push((with_prefetch(longer), Why::Bursts));
             }
-        } else if figures.waited < WAITS_NOT {
-            // Many at once first, then one.
-            for less in [(workers / 4).max(1), 1] {
-                tries.push((with_workers(workers.saturating_sub(less)), Why::WaitsNot));
-            }
+        }
+        if figures.waited >= WAITS_NOT {
+            // Workers that share a bus, a cache or a disk may hold each other up.
+            tries.push((many, Why::Crowds));
+        } else {
+            tries.push((many, Why::WaitsNot));
+            tries.push((with_workers(workers.saturating_sub(1)), Why::WaitsNot));
             if is_in_use {
                 tries.push((with_prefetch(prefetch / 2), Why::WaitsNot));
             }
