@@ -296,7 +296,14 @@ impl<'a> Model<'a> {
         let busy: f64 = nodes
             .map(|id| self.stats.nodes[id].busy.as_secs_f64())
             .sum();
-        let seconds = busy * scale / self.batches;
+        // Each rank has such a thread, except that the consumer is one.
+        let is_consumer = number == 0 && self.stats.queue.is_none();
+        let threads = if is_consumer {
+            1
+        } else {
+            self.stats.ranks.max(1)
+        };
+        let seconds = busy * scale / (self.batches * threads as f64);
         part(PartKind::Thread, name.clone(), seconds, self.slowest(on))
     }
 
