@@ -195,6 +195,7 @@ impl Engine {
             stake: None,
             largest_item: self.settings.largest_item,
             partial: false,
+            draws: None,
         };
         Ok((scope, info))
     }
