@@ -59,6 +59,8 @@ pub(super) struct Search {
     steady: Steady,
     /// Settings that were tried and not kept, since the load last changed or the last pause.
     refused: Vec<Setting>,
+    /// True if fewer workers were no faster while the consumer waited, since the load last changed.
+    needs_workers: bool,
     /// Seconds until the next trial, and of the next pause.
     left: f64,
     pause: f64,
@@ -197,6 +199,7 @@ impl Search {
             trial: None,
             steady: Steady::default(),
             refused: Vec::new(),
+            needs_workers: false,
             left: 0.0,
             pause: PAUSE.0,
             given: 0.0,
@@ -248,7 +251,7 @@ impl Search {
             return None;
         };
         trial.times.push(time);
-        let (best, other) = (self.best, trial.other);
+        let (best, other, why) = (self.best, trial.other, trial.why);
         let is_cheaper = other.workers + other.prefetch < best.workers + best.prefetch;
         let verdict = trial.verdict(is_cheaper, TIE - self.given)?;
         let tried = trial.words(best, verdict);
@@ -264,7 +267,10 @@ impl Search {
                 self.pause = PAUSE.0;
                 self.steady = Steady::default();
             }
-            Verdict::Refused => self.refused.push(other),
+            Verdict::Refused => {
+                self.needs_workers |= matches!(why, Why::Crowds);
+                self.refused.push(other);
+            }
         }
         Some(tried)
     }
@@ -297,12 +303,14 @@ impl Search {
         };
         if steady.changed.unsigned_abs() >= SOME {
             self.refused.clear();
+            self.needs_workers = false;
             (self.left, self.pause, self.given) = (0.0, PAUSE.0, 0.0);
             self.steady = Steady::default();
             return false;
         }
         if steady.turned >= SOME {
             self.refused.clear();
+            self.needs_workers = false;
             self.left = 0.0;
             self.steady = Steady::default();
             return false;
@@ -339,10 +347,10 @@ impl Search {
                 tries.push((with_prefetch(longer), Why::Bursts));
             }
         }
-        if figures.waited >= WAITS_NOT {
+        if figures.waited >= WAITS_NOT && !self.needs_workers {
             // Workers that share a bus, a cache or a disk may hold each other up.
             tries.push((many, Why::Crowds));
-        } else {
+        } else if figures.waited < WAITS_NOT {
             tries.push((many, Why::WaitsNot));
             tries.push((with_workers(workers.saturating_sub(1)), Why::WaitsNot));
             if is_in_use {

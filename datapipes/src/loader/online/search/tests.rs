@@ -180,13 +180,21 @@ fn a_load_that_changes_in_the_middle_is_followed() {
 #[test]
 fn noise_makes_no_move() {
     // Neither workers nor the queue are faster or slower, but that cannot be seen.
-    let mut load = Load::new(4, 0.1, |_, _| (0.01, 0.1));
-    let begin = load.search.best;
-    assert_eq!(load.run(600.0), begin, "{:#?}", load.tried);
-    assert!(!load.tried.is_empty());
-    let seldom = load.tried.len();
-    load.run(3000.0);
-    assert!(load.tried.len() - seldom < 10, "{:#?}", load.tried);
+    let (mut longer, mut later) = (0, 0);
+    for seed in 0..20 {
+        let mut load = Load::new(4, 0.1, |_, _| (0.01, 0.1));
+        load.state = seed << 32;
+        let at = load.run(600.0);
+        assert!(!load.tried.is_empty());
+        assert_eq!(at.workers, 4, "{seed}: {:#?}", load.tried);
+        longer += u32::from(at.prefetch > 4);
+        let seldom = load.tried.len();
+        load.run(3000.0);
+        later += load.tried.len() - seldom;
+    }
+    // One trial in a hundred is mistaken, and a longer queue does no harm.
+    assert!(longer <= 4, "{longer} of 20");
+    assert!(later < 20 * 18, "{later} trials in 20 times 40 minutes");
 }
 
 #[test]
