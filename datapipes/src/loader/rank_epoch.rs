@@ -60,8 +60,8 @@ pub(super) struct RankEpoch<T> {
     waiting_since: Option<Instant>,
     events: ConsumerEvents,
     moments: ConsumerMoments,
-    /// True if a trace or a report was being written when the consumer last asked the graph: what each item
-    /// looks at, since it is cheap.
+    /// True if a trace or a report was being written when the consumer last asked the graph: what
+    /// each item looks at, since it is cheap.
     traced: bool,
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.

@@ -129,6 +129,11 @@ fn the_threads_of_several_ranks_have_the_time_each() {
     // Two batches in 0.6 s.
     let seconds = thread.unwrap().seconds;
     assert!((seconds - 0.3).abs() < 1e-9, "{seconds}");
+    // One core does the work of both threads, and that of the workers.
+    let parts = both.what_if().unwrap().cores(1).predict().unwrap().parts;
+    let core = parts.iter().find(|part| part.kind == PartKind::Cores);
+    let seconds = core.unwrap().seconds;
+    assert!((seconds - 0.701).abs() < 1e-9, "{seconds}");
 }
 
 #[test]
