@@ -72,7 +72,7 @@ fn is_refusal(error: &Error) {
 }
 
 #[tokio::test]
-async fn a_range_of_a_file_that_was_rewritten_at_the_same_size_is_refused() {
+async fn row_136_a_range_of_a_file_that_was_rewritten_at_the_same_size_is_refused() {
     let (store, lock) = rewritten();
     let locked = store.locked(&lock);
     for get in [Get::range(0..1), Get::default()] {
@@ -84,7 +84,7 @@ async fn a_range_of_a_file_that_was_rewritten_at_the_same_size_is_refused() {
 }
 
 #[test]
-fn content_of_the_same_size_is_told_apart_by_its_hash_and_no_policy_skips_it() {
+fn row_136_content_of_the_same_size_is_told_apart_by_its_hash_and_no_policy_skips_it() {
     let (store, lock) = rewritten();
     for whole in [u64::MAX, 0] {
         let files = store.clone().locked(&lock).list_files("train/*");
@@ -99,7 +99,7 @@ fn content_of_the_same_size_is_told_apart_by_its_hash_and_no_policy_skips_it() {
 }
 
 #[test]
-fn an_epoch_that_goes_on_in_the_middle_of_a_rewritten_file_is_refused() {
+fn row_136_an_epoch_that_goes_on_in_the_middle_of_a_rewritten_file_is_refused() {
     let store = Memory::from_iter([("a.txt", "1\n2\n3\n4\n")]);
     let lock = Lock::of(store.clone(), "*.txt", true).unwrap();
     let lines = |store: &Memory| {
