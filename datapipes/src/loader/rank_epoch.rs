@@ -373,12 +373,12 @@ impl<T: Send + 'static> RankEpoch<T> {
             }
             let timeline = run.engine.timeline.get(TraceLevel::Batch);
             let recent = &run.engine.recent;
-            self.traced = timeline.is_some() || recent.is_watched();
-            if recent.is_watched() {
-                self.moments.asked(since.unwrap_or(begun), recent);
-            }
+            let asked = since.unwrap_or(begun);
+            let is_recorded =
+                recent.is_watched() && self.moments.polled(asked, self.delivered, recent);
+            self.traced = timeline.is_some() || is_recorded;
             if let Some(timeline) = timeline {
-                let (rank, asked) = (self.share.rank.index, since.unwrap_or(begun));
+                let rank = self.share.rank.index;
                 self.events
                     .asked(&timeline, rank, asked, waited.map(|_| ended));
             }

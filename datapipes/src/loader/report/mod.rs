@@ -38,7 +38,7 @@ impl<T> DataLoader<T> {
     /// - the graph as a picture, with rate, times of items and share of the CPU of each node;
     /// - a timeline to zoom into: batches a second, the share of the time that the consumer waits,
     ///   busy workers and morsels in flight of each segment, bytes held, and each of the last 512
-    ///   batches, with the wait for it and its use;
+    ///   batches, with the wait for it and its use, if a batch takes more than 5 µs;
     /// - the times of a tuning by workers and prefetch, if one is given to the writer;
     /// - histograms of times: of items in each node, of morsels of I/O, of the consumer's waits;
     /// - tables of nodes, segments, epochs, processes, and skipped items with their errors.

@@ -383,7 +383,12 @@ fn time_without_a_core_is_no_time_of_the_cpu() {
 #[test]
 fn the_last_batches_are_recorded_with_their_waits() {
     within("batches", |folder| {
-        let graph = Graph::range(0..3000).batch(3);
+        let slow = |n: u64| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < std::time::Duration::from_micros(10) {}
+            n
+        };
+        let graph = Graph::range(0..3000).map(slow).batch(3);
         let loader = DataLoader::builder(graph).workers(0).build().unwrap();
         let report = loader.report(folder.join("report.html")).unwrap();
         let (recent, started) = (&loader.engine.recent, report.started);
