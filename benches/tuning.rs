@@ -1,8 +1,9 @@
-//! A loader that tunes itself (`Builder::tune`) beside the best point of a full grid of workers and
-//! prefetch, the defaults, and the grid of the tuner paper.
+//! A loader that tunes itself beside the best point of a full grid of workers and prefetch, and the
+//! grid of the tuner paper. It runs in the three ways of `Builder::tune`: with `true`; not called,
+//! the default, which tunes the queue alone; with `false`.
 //!
 //! `cargo bench --features http --bench tuning [-- --json] [LOAD...]`. A load is a part of its name,
-//! such as `W2`; without one all run, in about ten minutes. Rates are batches per second of an endless epoch.
+//! such as `W2`; without one all run, in about a quarter of an hour. Rates are batches per second of an endless epoch.
 //! The peers tf.data with AUTOTUNE and PyTorch with its defaults load the pictures of W2, too, where
 //! the Python that `DATAPIPES_PEERS` names has them.
 //!
@@ -35,7 +36,7 @@ const MEASURED: Duration = ms(1000);
 const ROUNDS: usize = 2;
 /// Longest queues of the grid.
 const PREFETCH: [usize; 3] = [1, 3, 8];
-/// Time for which the loader that tunes itself runs; the last third counts as tuned.
+/// Time for which a loader runs that may tune itself; the last third counts as tuned.
 const ONLINE: Duration = ms(24_000);
 /// Share of the grid's best rate to reach, and of the grid's time that may be lost meanwhile.
 const GOAL: (f64, f64) = (0.97, 0.05);
@@ -43,6 +44,13 @@ const GOAL: (f64, f64) = (0.97, 0.05);
 const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
+
+/// Ways in which a loader may tune itself, and their names; the first is compared with the goal.
+const TUNES: [(Option<bool>, &str); 3] = [
+    (Some(true), "tunes itself"),
+    (None, "default, tunes its queue"),
+    (Some(false), "tunes nothing"),
+];
 
 /// Consumer of the batches, in place of a training step.
 #[derive(Clone, Copy)]
@@ -70,10 +78,18 @@ struct Load<'a, T> {
 }
 
 impl<T: Send + 'static> Load<'_, T> {
-    fn loader(&self, point: Option<Point>, tune: bool) -> Result<DataLoader<T>, BoxError> {
-        let builder = DataLoader::builder((self.graph)()?).tune(tune);
-        let builder = match point {
-            Some(point) => builder.workers(point.workers).prefetch(point.prefetch),
+    /// Returns a loader with these settings.
+    fn at(&self, point: Point) -> Result<DataLoader<T>, BoxError> {
+        let builder = DataLoader::builder((self.graph)()?).tune(false);
+        let builder = builder.workers(point.workers).prefetch(point.prefetch);
+        Ok(builder.build()?)
+    }
+
+    /// Returns a loader with the default settings.
+    fn tuning(&self, tune: Option<bool>) -> Result<DataLoader<T>, BoxError> {
+        let builder = DataLoader::builder((self.graph)()?);
+        let builder = match tune {
+            Some(tune) => builder.tune(tune),
             None => builder,
         };
         Ok(builder.build()?)
@@ -130,49 +146,44 @@ impl<T: Send + 'static> Load<'_, T> {
         let points: Vec<Point> = (1..=2 * cores)
             .flat_map(|workers| PREFETCH.map(|prefetch| Point { workers, prefetch }))
             .collect();
-        // The defaults come last.
-        let settings: Vec<Option<Point>> = points.iter().copied().map(Some).chain([None]).collect();
-        let mut rates = vec![Vec::new(); settings.len()];
+        let mut rates = vec![Vec::new(); points.len()];
         let begun = Instant::now();
         for _ in 0..ROUNDS {
-            for (rates, point) in rates.iter_mut().zip(&settings) {
-                rates.push(self.rates(&self.loader(*point, false)?, at_grid)?.settled);
+            for (rates, point) in rates.iter_mut().zip(&points) {
+                rates.push(self.rates(&self.at(*point)?, at_grid)?.settled);
             }
         }
         let grid = begun.elapsed().as_secs_f64();
-        let default = rates.pop().map_or(0.0, median);
         let (_, point) = (rates.into_iter().map(median).zip(&points))
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .ok_or("a grid has points")?;
-        // The best of a noisy grid is too good, so it is measured again, in turn with the tuner.
-        let (mut again, mut tuned) = (Vec::new(), Vec::new());
+        // The best of a noisy grid is too good, so it is measured again, in turn with the others.
+        let (mut again, mut own) = (Vec::new(), TUNES.map(|_| Vec::new()));
         let (mut lost, mut tried) = (0.0, Vec::new());
         for _ in 0..ROUNDS {
-            again.push(
-                self.rates(&self.loader(Some(*point), false)?, at_grid)?
-                    .settled,
-            );
-            let loader = self.loader(None, true)?;
-            let rates = self.rates(&loader, (ONLINE * 2 / 3, ONLINE / 3))?;
-            tuned.push(rates.settled);
-            lost += (1.0 - rates.whole / rates.settled) * ONLINE.as_secs_f64() / ROUNDS as f64;
-            tried = rates.tried;
-            again.push(
-                self.rates(&self.loader(Some(*point), false)?, at_grid)?
-                    .settled,
-            );
+            again.push(self.rates(&self.at(*point)?, at_grid)?.settled);
+            for ((tune, _), own) in TUNES.into_iter().zip(&mut own) {
+                let loader = self.tuning(tune)?;
+                let rates = self.rates(&loader, (ONLINE * 2 / 3, ONLINE / 3))?;
+                own.push(rates.settled);
+                if tune == Some(true) {
+                    let share = 1.0 - rates.whole / rates.settled;
+                    lost += share * ONLINE.as_secs_f64() / ROUNDS as f64;
+                    tried = rates.tried;
+                }
+            }
+            again.push(self.rates(&self.at(*point)?, at_grid)?.settled);
         }
-        let (best, tuned) = (median(again), median(tuned));
+        let (best, own) = (median(again), own.map(median));
         let paper = self.paper()?;
-        let of_paper = self
-            .rates(&self.loader(Some(paper), false)?, at_grid)?
-            .settled;
+        let of_paper = self.rates(&self.at(paper)?, at_grid)?.settled;
         let beside = |rate: f64, what: &str, goal: f64| {
             let name = format!("{}, {what}", self.name);
             lines.print(&name, rate, (&point.to_string(), best), rate / best, goal);
         };
-        beside(tuned, "tunes itself", GOAL.0);
-        beside(default, "defaults", 0.0);
+        for (place, ((_, name), rate)) in TUNES.into_iter().zip(own).enumerate() {
+            beside(rate, name, if place == 0 { GOAL.0 } else { 0.0 });
+        }
         beside(of_paper, &format!("paper's grid ({paper})"), 0.0);
         if !matches!(self.consumer, Consumer::Waits(_)) {
             bar(
@@ -183,7 +194,7 @@ impl<T: Send + 'static> Load<'_, T> {
             );
         }
         tried.iter().for_each(|tried| eprintln!("    {tried}"));
-        Ok(Some(tuned))
+        Ok(Some(own[0]))
     }
 
     /// Returns the point that the paper's grid finds.

@@ -8,6 +8,8 @@
 //! The program also answers
 //! `datapipes blame CHECKPOINT --steps A..B --out DIR -- target/release/examples/blame`; it prints the
 //! command with the paths.
+//!
+//! `--trace FILE` writes a timeline of the training, for `ui.perfetto.dev`.
 
 mod support;
 
@@ -20,6 +22,8 @@ use datapipes::{BoxError, Checkpoint, DataLoader, Graph, Result, Rng, Tensor};
 use datapipes_image::{Image, decode, hflip, random_crop, to_tensor_u8};
 use datapipes_io::formats::ShardWriter;
 use datapipes_io::{Sample, list_files, prelude::*};
+use support::args::Args;
+use support::trace::Trace;
 use support::{png, shards};
 
 /// Number of the image that is bad.
@@ -40,6 +44,9 @@ fn run() -> Result<(), BoxError> {
         return Ok(());
     }
 
+    let args = Args::parse(&[], &["trace"], "blame [--trace FILE]");
+    let trace = Trace::begin(args.get("trace"), &loader)?;
+
     // Trains until the loss is NaN.
     let mut bad = None;
     for (step, batch) in (0..).zip(loader.epoch(0).blocking().items()) {
@@ -51,6 +58,7 @@ fn run() -> Result<(), BoxError> {
             break;
         }
     }
+    trace.finish()?;
     let (step, batch) = bad.ok_or("no batch was bad")?;
 
     // Finds the sample that makes the batch bad.

@@ -6,7 +6,7 @@
 //! tar shards, or on a folder with a folder of images for each class.
 //!
 //! Options: `--slow MS` and `--fast MS` (time of a step of each loop, 40 and 2), `--steps N` (to
-//! measure, 30), `--batch N`, `--size PIXELS`, `--workers N`.
+//! measure, 30), `--batch N`, `--size PIXELS`, `--workers N`, `--trace FILE` (for `ui.perfetto.dev`).
 
 mod support;
 
@@ -17,17 +17,18 @@ use std::time::Duration;
 use datapipes::loader::{Headroom, PartKind};
 use datapipes::{BoxError, DataLoader};
 use support::args::Args;
+use support::trace::Trace;
 use support::{images, shards};
 
-const USAGE: &str =
-    "headroom [PATH] [--slow MS] [--fast MS] [--steps N] [--batch N] [--size PIXELS] [--workers N]";
+const USAGE: &str = "headroom [PATH] [--slow MS] [--fast MS] [--steps N] [--batch N] [--size PIXELS] [--workers N] \
+                     [--trace FILE]";
 
 fn main() -> ExitCode {
     support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = ["slow", "fast", "steps", "batch", "size", "workers"];
+    let known = ["slow", "fast", "steps", "batch", "size", "workers", "trace"];
     let args = Args::parse(&[], &known, USAGE);
     let path = match args.words.first() {
         Some(path) => PathBuf::from(path),
@@ -44,6 +45,7 @@ fn run() -> Result<(), BoxError> {
         builder = builder.workers(workers);
     }
     let loader = builder.build()?;
+    let trace = Trace::begin(args.get("trace"), &loader)?;
 
     for (name, time) in [("slow", 40), ("fast", 2)] {
         let step = Duration::from_millis(args.get(name).unwrap_or(time));
@@ -55,6 +57,7 @@ fn run() -> Result<(), BoxError> {
         println!("the {name} consumer, with a step of {step:?}:\n{headroom}");
         println!("{}\n", meaning(&headroom));
     }
+    trace.finish()?;
     Ok(())
 }
 

@@ -7,7 +7,8 @@
 //! times slower.
 //!
 //! Options: `--images N` (1000), `--batch N` (32), `--cap MB/S` of the link in all (60; 0 for
-//! none), `--slow PERCENT` of the connections (10), `--svg PATH` (`latency.svg`).
+//! none), `--slow PERCENT` of the connections (10), `--svg PATH` (`latency.svg`), `--trace FILE` (timeline of the
+//! epoch in strict order at 150 ms, for `ui.perfetto.dev`).
 
 mod support;
 
@@ -20,12 +21,18 @@ use datapipes_io::stores;
 use support::args::Args;
 use support::link::{self, Link};
 use support::shards;
+use support::trace::Trace;
 
-const USAGE: &str = "latency [--images N] [--batch N] [--cap MB/S] [--slow PERCENT] [--svg PATH]";
+const USAGE: &str =
+    "latency [--images N] [--batch N] [--cap MB/S] [--slow PERCENT] [--svg PATH] [--trace FILE]";
 
 fn main() -> Result<(), BoxError> {
     link::serve_if_asked();
-    let args = Args::parse(&[], &["images", "batch", "cap", "slow", "svg"], USAGE);
+    let args = Args::parse(
+        &[],
+        &["images", "batch", "cap", "slow", "svg", "trace"],
+        USAGE,
+    );
     let images: u64 = args.get("images").unwrap_or(1000);
     let batch: usize = args.get("batch").unwrap_or(32);
     let (cap, slow) = (
@@ -69,6 +76,9 @@ fn main() -> Result<(), BoxError> {
                 .map(|file| file.data.len())
                 .batch(batch);
             let loader = DataLoader::builder(graph).order(order).build()?;
+            let traced = (rtt, order) == (150, Order::Strict);
+            let path = args.get("trace").filter(|_| traced);
+            let trace = Trace::begin(path, &loader)?;
             let begun = Instant::now();
             let (mut bytes, mut curve) = (0, Vec::new());
             for batch in loader.epoch(0).blocking() {
@@ -76,6 +86,7 @@ fn main() -> Result<(), BoxError> {
                 curve.push(begun.elapsed().as_secs_f64());
             }
             let wall = begun.elapsed().as_secs_f64();
+            trace.finish()?;
             let curve = Curve::new(order, &curve);
             println!(
                 "{rtt:>4} ms {:>12} {:>10.0} {:>10.1} {:>9.1} ms {:>9.1} ms",

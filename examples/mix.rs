@@ -1,12 +1,17 @@
 //! Three sources mixed by weight, with a curriculum: exact shares at every point, a stop and a
 //! resume, changed weights in the middle, and the replay of one sample.
 //!
-//! `cargo run --no-default-features --example mix`. Exits with an error if any check fails.
+//! `cargo run --no-default-features --example mix`. Exits with an error if any check fails. `-- --trace
+//! FILE` also writes a timeline of the first loader's epochs, for `ui.perfetto.dev`.
+
+mod support;
 
 use std::process::ExitCode;
 
 use datapipes::pipes::{Schedule, Stop};
 use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Graph};
+use support::args::Args;
+use support::trace::Trace;
 
 const NAMES: [&str; 3] = ["web", "books", "code"];
 const BATCH: usize = 8;
@@ -73,18 +78,14 @@ fn check(is_so: bool, what: &str) -> Result<(), BoxError> {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::exit_code(run())
 }
 
 fn run() -> Result<(), BoxError> {
     // An epoch of an endless mix, with a budget of steps.
+    let args = Args::parse(&[], &["trace"], "mix [--trace FILE]");
     let loader = loader(curriculum())?;
+    let trace = Trace::begin(args.get("trace"), &loader)?;
     let whole: Vec<Vec<Sample>> = loader
         .epoch(0)
         .blocking()
@@ -168,6 +169,7 @@ fn run() -> Result<(), BoxError> {
         .by_ref()
         .nth(BATCHES - 1)
         .ok_or("the last batch")??;
+    trace.finish()?;
     let (sample, origin) = (batch[3], &batch.origin().parts()[3]);
     let replay = loader.replay(0, origin)?;
     println!("\n{replay}");

@@ -8,8 +8,8 @@
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size
 //! PIXELS`, `--seed N`, `--images N` (number of pictures to make), `--skip N` (maximum number of
 //! bad images to skip), `--progress` (a progress bar), `--report FILE` (a page for a browser with
-//! what limits the loader), `--trace FILE` (a timeline for `ui.perfetto.dev`, compressed if the name
-//! ends in `.gz`).
+//! what limits the loader), `--svg DIR` (its pictures as files of their own, for papers), `--trace FILE`
+//! (a timeline for `ui.perfetto.dev`, compressed if the name ends in `.gz`).
 
 mod support;
 
@@ -23,7 +23,8 @@ use support::trace::Trace;
 use support::{images, shards};
 
 const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [--order strict|bounded(N)|arrival] \
-                     [--size PIXELS] [--seed N] [--images N] [--skip N] [--progress] [--report FILE] [--trace FILE]";
+                     [--size PIXELS] [--seed N] [--images N] [--skip N] [--progress] [--report FILE] [--svg DIR] \
+                     [--trace FILE]";
 
 fn main() -> ExitCode {
     support::exit_code(run())
@@ -31,7 +32,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let known = [
-        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip", "report", "trace",
+        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip", "report", "svg",
+        "trace",
     ];
     let args = Args::parse(&["progress"], &known, USAGE);
     let (batch, size) = (
@@ -62,11 +64,24 @@ fn run() -> Result<(), BoxError> {
         .build()?;
 
     let trace = Trace::begin(args.get("trace"), &loader)?;
+    let pictures = args.get::<PathBuf>("svg");
     let report = args.get::<PathBuf>("report");
-    let page = report
+    let report = match (report, &pictures) {
+        // The pictures are those of a page, which is written beside them.
+        (None, Some(folder)) => {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+            Some(folder.join("report.html"))
+        }
+        (report, _) => report,
+    };
+    let mut page = report
         .as_ref()
         .map(|path| loader.report(path))
         .transpose()?;
+    if let (Some(page), Some(folder)) = (&mut page, &pictures) {
+        page.svgs(folder)?;
+    }
 
     // Run and consume.
     for epoch in 0..args.get("epochs").unwrap_or(1) {

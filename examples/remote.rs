@@ -1,7 +1,7 @@
 //! A part of a graph on worker machines that are killed, stopped, cut off and started: the batches are
 //! those of one process, in order.
 //!
-//! `cargo run --release --no-default-features --example remote [--batches N]`
+//! `cargo run --release --no-default-features --example remote [--batches N] [--trace FILE]`
 //!
 //! The machines are processes of this one, which connect over loopback, as they would from elsewhere:
 //! `DATAPIPES_WORKER=tcp://TRAINER:7070 DATAPIPES_TOKEN=… ./train`.
@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use datapipes::{BoxError, DataLoader, Graph, Remote, Tensor};
 use support::args::Args;
+use support::trace::Trace;
 
-const USAGE: &str = "remote [--batches N]";
+const USAGE: &str = "remote [--batches N] [--trace FILE]";
 const TOKEN: &str = "a long random secret, from a file in real life";
 const BATCH: usize = 32;
 
@@ -71,7 +72,7 @@ fn main() -> Result<(), BoxError> {
     // If this process was started as a worker, it works here, and ends.
     datapipes::worker::init();
 
-    let args = Args::parse(&[], &["batches"], USAGE);
+    let args = Args::parse(&[], &["batches", "trace"], USAGE);
     let batches: u64 = args.get("batches").unwrap_or(300);
     let numbers = || Graph::range(0..batches * BATCH as u64).shuffle(1000);
     let build = |graph: Graph<Tensor>| {
@@ -84,6 +85,7 @@ fn main() -> Result<(), BoxError> {
     let here = build(pictures(numbers()))?;
     let there = build(numbers().on_workers(remote, pictures))?;
 
+    let trace = Trace::begin(args.get("trace"), &there)?;
     let mut machines = Vec::new();
     for _ in 0..3 {
         machines.push(Machine::start(trainer)?);
@@ -118,6 +120,7 @@ fn main() -> Result<(), BoxError> {
             _ => {}
         }
     }
+    trace.finish()?;
     println!("{}", there.stats().ok_or("an epoch ran")?);
     println!("the longest wait for a batch was {longest:.1?}");
     println!("{same} batches of {batches}, those of one process, in order");

@@ -10,7 +10,8 @@
 //! temporary folder that is removed at the end), `--cores N` and `--gpus N` (most workers, and their
 //! step), `--prefetch N` (longest queue, 3), `--batch N`, `--batches N` (of each run), `--size
 //! PIXELS`, `--memory MIB` (bound of the items held), `--step MS` (time of a training step), `--report
-//! FILE` (a page for a browser about that epoch, with the grid).
+//! FILE` (a page for a browser about that epoch, with the grid), `--trace FILE` (its timeline, for
+//! `ui.perfetto.dev`).
 
 mod support;
 
@@ -21,10 +22,11 @@ use std::time::{Duration, Instant};
 use datapipes::loader::tune::Tuner;
 use datapipes::{BoxError, DataLoader};
 use support::args::Args;
+use support::trace::Trace;
 use support::{images, shards};
 
 const USAGE: &str = "tune [PATH] [--out DIR] [--cores N] [--gpus N] [--prefetch N] [--batch N] [--batches N] [--size PIXELS] \
-                     [--memory MIB] [--step MS] [--report FILE]";
+                     [--memory MIB] [--step MS] [--report FILE] [--trace FILE]";
 
 fn main() -> ExitCode {
     support::exit_code(run())
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), BoxError> {
     let known = [
         "out", "cores", "gpus", "prefetch", "batch", "batches", "size", "memory", "step", "report",
+        "trace",
     ];
     let args = Args::parse(&[], &known, USAGE);
     let (path, batches) = match args.words.first() {
@@ -94,6 +97,7 @@ fn run() -> Result<(), BoxError> {
         .as_ref()
         .map(|path| loader.report(path))
         .transpose()?;
+    let trace = Trace::begin(args.get("trace"), &loader)?;
     let begun = Instant::now();
     let mut count = 0;
     for result in loader.epoch(0).blocking() {
@@ -106,6 +110,7 @@ fn run() -> Result<(), BoxError> {
         search.best,
         count as f64 / seconds
     );
+    trace.finish()?;
     if let (Some(path), Some(mut page)) = (report, page) {
         page.tuning(&grid);
         page.finish()?;

@@ -73,6 +73,39 @@ fn a_pattern_limits_the_files() {
 }
 
 #[test]
+fn a_lock_that_would_lock_itself_is_refused() {
+    let folder = data();
+    let inside = lock(folder.path(), &["data", "data/train/../data.lock"]);
+    assert!(!inside.status.success(), "{inside:?}");
+    let said = text(&inside.stderr);
+    assert!(said.contains("would be one of the files"), "{said}");
+    assert!(!folder.path().join("data/data.lock").exists());
+    for more in [&["--pattern", "train/*"][..], &["--check"]] {
+        let args = [&["data", "data/data.lock"], more].concat();
+        let done = lock(folder.path(), &args);
+        assert!(done.status.success(), "{done:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_cannot_be_written_is_refused_before_the_data_are_read() {
+    let folder = data();
+    // An error of the data would come first if they were read first.
+    for args in [
+        ["nowhere", "no/x.lock", "--digest"],
+        ["nowhere", "data", "--digest"],
+    ] {
+        let output = lock(folder.path(), &args);
+        assert!(!output.status.success(), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains(args[1]) && !said.contains("nowhere"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_locked_says_why() {
     let folder = data();
     let failed = |args: &[&str]| {

@@ -132,6 +132,28 @@ fn a_question_without_an_answer_says_why_and_nothing_is_trained() {
 }
 
 #[test]
+fn a_path_that_cannot_be_written_is_an_error_before_the_first_run() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    for (option, path) in [
+        ("--out", "no/settings.json"),
+        ("--out", "folder"),
+        ("--svg", "no/heat.svg"),
+        ("--svg", "folder"),
+    ] {
+        // The step would fail, if it ran.
+        let output = tune(
+            folder.path(),
+            "bad step",
+            &[&SMALL[..], &[option, path]].concat(),
+        );
+        let said = text(&output.stderr);
+        assert!(said.contains(path) && !said.contains("broken"), "{said}");
+        assert!(!folder.path().join("settings.json").exists());
+    }
+}
+
+#[test]
 fn a_wrong_command_line_is_refused() {
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_datapipes"));

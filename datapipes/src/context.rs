@@ -53,6 +53,35 @@ pub(crate) struct RunInfo {
     pub largest_item: Option<usize>,
     /// True if nodes are applied to a part of a batch.
     pub partial: bool,
+    /// Records the streams of random numbers that nodes ask for.
+    pub draws: Option<Arc<Draws>>,
+}
+
+/// Streams of random numbers that nodes asked for: the item of each, and its key.
+#[derive(Default)]
+pub(crate) struct Draws(Mutex<Vec<(Origin, [u64; 4])>>);
+
+impl Draws {
+    /// Number of streams that are kept, for a node that is run over many items.
+    const MOST: usize = 4096;
+
+    fn add(&self, origin: &Origin, key: [u64; 4]) {
+        let mut draws = lock(&self.0);
+        if draws.len() < Draws::MOST {
+            draws.push((origin.clone(), key));
+        }
+    }
+
+    /// Returns the first `N` words of the stream that the node asked for, for this item or one that
+    /// it comes from or became, and forgets all streams.
+    pub(crate) fn take<const N: usize>(&self, node: &str, item: &Origin) -> Option<[u32; N]> {
+        let node = crate::rng::hash_name(node);
+        let draws = std::mem::take(&mut *lock(&self.0));
+        let mut draws = draws.into_iter();
+        let (_, key) = draws.find(|(origin, key)| key[2] == node && origin.is_related(item))?;
+        let mut rng = Rng::from_key(key);
+        Some(std::array::from_fn(|_| rng.next_u32()))
+    }
 }
 
 /// Values shared by the applications of nodes while an epoch runs, by node and type.
@@ -227,23 +256,27 @@ impl Context {
     /// Returns the random stream of an item in this node: a function of seed, epoch, node name and
     /// origin alone.
     pub fn rng(&self, origin: &Origin) -> Rng {
-        self.keyed(mix(origin.key()) ^ ITEM)
+        let key = self.key(mix(origin.key()) ^ ITEM);
+        if let Some(draws) = &self.0.run.draws {
+            draws.add(origin, key);
+        }
+        Rng::from_key(key)
     }
 
     /// Returns the random stream of the node itself, for a pipe that looks at the stream as a
     /// whole.
     pub fn node_rng(&self) -> Rng {
-        self.keyed(NODE)
+        Rng::from_key(self.key(NODE))
     }
 
-    fn keyed(&self, last: u64) -> Rng {
+    fn key(&self, last: u64) -> [u64; 4] {
         let run = &self.0.run;
         let epoch = if self.0.round == 0 {
             run.epoch
         } else {
             mix(mix(run.epoch) ^ self.0.round)
         };
-        Rng::from_key([run.seed, epoch, self.0.node_key, last])
+        [run.seed, epoch, self.0.node_key, last]
     }
 
     /// Returns the origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat),

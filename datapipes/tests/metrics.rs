@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
 
-use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError};
+use datapipes::{DataLoader, Error, ErrorKind, Graph, Items, OnError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 datapipes::before_main!();
@@ -181,8 +182,43 @@ fn prometheus_scrapes_what_the_loaders_did() {
         "{page}"
     );
 
+    an_epoch_that_begins_slowly_is_published(address);
     #[cfg(all(feature = "remote", target_os = "linux"))]
     work_that_waits_is_published(address);
+}
+
+/// The graph of one epoch is still being wired when another epoch begins.
+fn an_epoch_that_begins_slowly_is_published(address: SocketAddr) {
+    let (wiring, is_wiring) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel();
+    let first = Mutex::new(Some((wiring, may_go_on)));
+    let slow = move |items: Items<u64>| {
+        let first = first.lock().unwrap().take();
+        if let Some((wiring, may_go_on)) = first {
+            wiring.send(()).unwrap();
+            may_go_on.recv().unwrap();
+        }
+        items
+    };
+    let graph = Graph::range(0..10).through(slow);
+    let builder = DataLoader::builder(graph).workers(0).metrics("slow");
+    let loader = builder.build().unwrap();
+    let count = |epoch| loader.epoch(epoch).blocking().map(Result::unwrap).count();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| count(0));
+        is_wiring.recv().unwrap();
+        assert_eq!(count(1), 10);
+        // The second has been seen, and with it what is known of the first.
+        while (series(&scrape(address)).get("datapipes_epochs_total{loader=\"slow\"}"))
+            .is_none_or(|epochs| *epochs < 2.0)
+        {}
+        go_on.send(()).unwrap();
+        assert_eq!(first.join().unwrap(), 10);
+    });
+    drop(loader);
+    let page = scrape(address);
+    let delivered = "datapipes_delivered_items_total{loader=\"slow\"}";
+    assert_eq!(series(&page)[delivered], 20.0, "{page}");
 }
 
 /// An autoscaler starts workers by this number. Nobody is there.

@@ -346,6 +346,58 @@ fn error_kind(loader: &DataLoader<Vec<u64>>, path: &Path) -> ErrorKind {
     loader.trace(path).err().unwrap().kind()
 }
 
+/// Runs in a process of its own, in which no file grows beyond 16 KiB; the next test starts it.
+#[cfg(unix)]
+#[test]
+fn on_a_disk_that_fills_up() {
+    let Some(folder) = std::env::var_os("TEST_SMALL_DISK") else {
+        return;
+    };
+    let limit = libc::rlimit {
+        rlim_cur: 16 << 10,
+        rlim_max: 16 << 10,
+    };
+    // SAFETY: the limit lives as long as the call, and the signal has no handler to run.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+    for name in ["epoch.json", "epoch.json.gz"] {
+        let path = Path::new(&folder).join(name);
+        let loader = DataLoader::builder(Graph::range(0..50_000)).workers(1);
+        let loader = loader.build().unwrap();
+        let trace = loader.trace(&path).unwrap();
+        // The data are all there, and nothing waits for the file.
+        for epoch in 0..2 {
+            assert_eq!(loader.epoch(epoch).blocking().count(), 50_000);
+        }
+        let error = trace.finish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains(name), "{error}");
+        let written = std::fs::metadata(&path).unwrap().len();
+        assert!(written > 8 << 10 && written <= 16 << 10, "{written}");
+        // The next trace is not held up by the failed one.
+        let trace = loader.trace(&path).unwrap();
+        trace.finish().unwrap();
+        assert!(read(&path).slices.is_empty());
+    }
+    println!("both were written as far as the disk went");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_in_the_middle_ends_the_trace_and_not_the_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "trace::on_a_disk_that_fills_up", "--nocapture"])
+        .env("TEST_SMALL_DISK", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("as far as the disk went"), "{said}");
+}
+
 /// More events than the writer can take are counted and left out, and what is written is whole.
 #[test]
 fn a_trace_of_a_cheap_epoch_is_bounded() {
@@ -365,7 +417,15 @@ fn a_trace_of_a_cheap_epoch_is_bounded() {
     read.check();
 }
 
-/// Chrome's own reader finds the tracks and slices that were written: with the package
+/// Output of the reader.
+#[derive(serde::Deserialize)]
+struct Found {
+    tracks: BTreeMap<String, BTreeMap<String, (u64, u64)>>,
+    arrows: BTreeMap<String, usize>,
+    counters: BTreeMap<String, Vec<u64>>,
+}
+
+/// Chrome's own reader finds the tracks, slices, arrows and counters that were written: with the package
 /// `@paulirish/trace_engine` in the folder `DATAPIPES_TRACE_ENGINE`, and Node.js.
 #[test]
 fn the_trace_engine_of_chrome_finds_what_was_written() {
@@ -398,6 +458,14 @@ fn the_trace_engine_of_chrome_finds_what_was_written() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let found: BTreeMap<_, _> = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(written, found, "{said}");
+    let found: Found = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(written, found.tracks, "{said}");
+    let arrows = trace.check_at(TraceLevel::Item).into_iter();
+    let arrows: BTreeMap<_, _> = arrows
+        .map(|((from, to), number)| (format!("{from} → {to}"), number))
+        .collect();
+    assert!(arrows.len() > 2, "{arrows:?}");
+    assert_eq!(arrows, found.arrows, "{said}");
+    assert!(trace.curves.len() > 1, "{:?}", trace.curves);
+    assert_eq!(trace.curves, found.counters, "{said}");
 }

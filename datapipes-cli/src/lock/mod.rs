@@ -69,10 +69,45 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Result<bool, BoxError> {
     let pattern = pattern.unwrap_or_else(|| "**".to_owned());
-    let lock = Lock::of(stores::open(place)?, &pattern, hash)?;
+    // Before the data are read, which may take hours.
+    probe(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let store = stores::open(place)?;
+    if let Some(name) = name_in(&*store, path)
+        && Lock::would_hold(&pattern, &name)?
+    {
+        let path = path.display();
+        return Err(format!(
+            "{path} would be one of the files that it locks: write it to a place outside of {place}, or \
+             give a --pattern that leaves it out"
+        )
+        .into());
+    }
+    let lock = Lock::of(store, &pattern, hash)?;
     lock.save(path)?;
     println!("{} files in {}", lock.files().len(), path.display());
     Ok(true)
+}
+
+/// Fails if no file can be written to the path.
+fn probe(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    tempfile::NamedTempFile::new_in(folder_of(path)).map(drop)
+}
+
+/// Returns the name that a file at the path has in the store, if the store is a folder above it.
+fn name_in(store: &dyn Store, path: &Path) -> Option<String> {
+    let folder = store.folder()?.canonicalize().ok()?;
+    let path = folder_of(path).canonicalize().ok()?.join(path.file_name()?);
+    let name = path.strip_prefix(folder).ok()?.to_str()?;
+    Some(name.replace(std::path::MAIN_SEPARATOR, "/"))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent();
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Prints the differences; returns true if there are none.

@@ -248,7 +248,7 @@ impl Columns {
             .nodes
             .iter()
             .any(|node| node.errors + node.retried > 0);
-        // Marker, letter, rate, two times, CPU.
+        // Marker, letter, rate, two times, time at work.
         let fixed = 2 + 4 + 10 + 10 + 10 + 8;
         let fixed = fixed + 10 * usize::from(has_dropped) + 10 * usize::from(has_errors);
         let bar = if width >= fixed + 12 + 16 { 12 } else { 0 };
@@ -274,7 +274,7 @@ fn nodes_head(view: &View, stats: &Stats, width: usize) -> Line<'static> {
         title("items/s", view.sort == Sort::Rate),
         "p50",
         title("p99", view.sort == Sort::Time),
-        title("CPU", view.sort == Sort::Busy),
+        title("busy", view.sort == Sort::Busy),
     );
     text += &" ".repeat(columns.bar);
     if columns.has_dropped {

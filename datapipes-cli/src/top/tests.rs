@@ -109,7 +109,7 @@ fn the_screen_shows_the_graph_and_what_holds_it_up() {
         "  consumer  500.0/s   waits 25.0 % (p50 2.0 ms, p99 2.0 ms)   ready 99.8 %",
         "  memory    ██░░░░░░ 1.0 MiB of 4.0 MiB, most 3.0 MiB   no queue",
         "",
-        "  node                           items/s       p50       p99     CPU",
+        "  node                           items/s       p50       p99    busy",
         "  range                             10.0   10.0 µs   10.0 µs     1 %  ▏░░░░░░░░░",
         "  range#2                           20.0   20.0 µs   20.0 µs     2 %  ▏░░░░░░░░░",
         "  concat ← range, range#2           30.0      0 ns      0 ns     0 %  ░░░░░░░░░░",

@@ -29,9 +29,10 @@ const NAMED: usize = 5;
 /// number of files. Lines are in the order of the listing, so the same data give the same file, and
 /// two files are compared by `diff`. All is held in memory, some hundred bytes for each file.
 ///
-/// A file has changed if its size is another, or its hash. If the hash is not known, it has changed
-/// if its [version](Meta::version) is another. The version of a local file holds its modification
-/// time: to lock data that are copied to other machines, ask for hashes.
+/// A file has changed if its size is another, or its hash. If the lock has no hash of it, it has
+/// changed if its [version](Meta::version) is another. The version of a local file holds its
+/// modification time: to lock data that are copied to other machines, ask for hashes. A copied file
+/// is then read once more, before its first range is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// Pattern of the names.
@@ -98,6 +99,14 @@ impl Lock {
             pattern: pattern_text,
             files: files.into(),
         })
+    }
+
+    /// Returns true if a lock of the files that match `pattern` would hold a file of this name.
+    ///
+    /// # Errors
+    /// `Config` for an invalid pattern.
+    pub fn would_hold(pattern: &str, name: &str) -> Result<bool> {
+        Ok(parse(pattern)?.accepts(Path::new(name)))
     }
 
     /// Returns the pattern of the names.
@@ -302,7 +311,7 @@ pub(super) fn parse(pattern: &str) -> Result<Arc<Pattern>> {
 }
 
 /// Adds what a listing does not tell about a file.
-async fn complete(store: &dyn Store, mut meta: Meta, hash: bool) -> Result<LockedFile> {
+pub(super) async fn complete(store: &dyn Store, mut meta: Meta, hash: bool) -> Result<LockedFile> {
     let mut blake3 = None;
     if hash {
         let object = store.get(&meta.key, Get::default()).await?;

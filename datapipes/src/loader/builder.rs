@@ -110,7 +110,7 @@ impl<T: Send + 'static> Builder<T> {
     /// 16. It tries one change at a time, for some
     /// windows of a quarter of a second or more, in turn with the settings before. It keeps what is
     /// faster, and what is equally fast with less. Only what can help is tried: more if the consumer
-    /// waits, less if it does not. [`DataLoader::stats`](super::DataLoader::stats) prints what was
+    /// waits, and then fewer workers, since they may hold each other up; less if it does not wait. [`DataLoader::stats`](super::DataLoader::stats) prints what was
     /// tried.
     ///
     /// Items and their order do not change. What was set by [`workers`](Self::workers) or

@@ -70,6 +70,12 @@ struct Watched {
 }
 
 impl Watched {
+    /// Returns false if the epoch failed before it began: nobody else knows it then. One whose graph
+    /// is still being wired has no figures either.
+    fn may_go_on(&self) -> bool {
+        self.before.is_some() || Arc::strong_count(&self.runs) > 1
+    }
+
     /// Publishes what has been added since the last time.
     fn publish(&mut self, to: &mut Target, is_latest: bool) {
         if self.is_done {
@@ -105,7 +111,7 @@ fn publish_all(epochs: &Receiver<StartedEpoch>, to: &mut Target) {
         match begun {
             Ok((number, runs)) => {
                 // Earlier epochs may go on beside the new one.
-                watched.retain(|epoch| !epoch.is_done && epoch.before.is_some());
+                watched.retain(|epoch| !epoch.is_done && epoch.may_go_on());
                 watched.push(Watched {
                     number,
                     runs,

@@ -35,6 +35,7 @@ mod tests;
 mod trace;
 #[cfg(feature = "tune")]
 pub mod tune;
+mod whole_file;
 
 use std::fmt;
 use std::path::Path;
@@ -72,6 +73,8 @@ use rank_epoch::Start;
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
+#[cfg(feature = "tune")]
+use crate::sync::lock;
 use crate::{ErrorKind, Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
@@ -159,7 +162,9 @@ impl<T: Send + 'static> DataLoader<T> {
     /// graph; feature `tune`. The next run then does not begin with few requests. Call it after an
     /// epoch, and with the same path for each run.
     ///
-    /// The number of workers is saved as it is, and prefetch if it was set.
+    /// Workers and prefetch are saved if they were set, or if the loader [tuned](Builder::tune) them
+    /// itself and found others than it began with. [`Builder::settings_from`] then sets them. What
+    /// follows from the cores of this machine is not saved.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such folder, [`ErrorKind::Io`] if the file cannot be
@@ -185,11 +190,17 @@ impl<T: Send + 'static> DataLoader<T> {
     #[cfg(feature = "tune")]
     pub fn save_settings(&self, path: impl AsRef<Path>) -> Result<()> {
         let Settings {
-            workers, prefetch, ..
-        } = self.engine.settings;
-        let found = settings_file::Found {
-            workers: Some(workers).filter(|&workers| workers > 0),
+            workers,
+            auto_workers,
             prefetch,
+            ..
+        } = self.engine.settings;
+        let tuner = self.tuner.as_ref();
+        let (found_workers, found_prefetch) =
+            tuner.map_or((None, None), |tuner| lock(tuner).found(&self.engine));
+        let found = settings_file::Found {
+            workers: found_workers.or((!auto_workers && workers > 0).then_some(workers)),
+            prefetch: found_prefetch.or(prefetch),
             requests: self.engine.requests(),
         };
         let nodes = checkpoint::nodes(&self.engine.flow, |_| None);

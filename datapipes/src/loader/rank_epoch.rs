@@ -19,7 +19,8 @@ use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::Demand;
 use crate::run::{
-    ConsumerEvents, Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, Share, TraceLevel,
+    ConsumerEvents, ConsumerMoments, Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope,
+    Share, TraceLevel,
 };
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
@@ -58,8 +59,9 @@ pub(super) struct RankEpoch<T> {
     /// Since when the consumer waits for an item.
     waiting_since: Option<Instant>,
     events: ConsumerEvents,
-    /// True if a trace was being written when the consumer last asked the graph: what each item
-    /// looks at, since it is cheap.
+    moments: ConsumerMoments,
+    /// True if a trace or a report was being written when the consumer last asked the graph: what
+    /// each item looks at, since it is cheap.
     traced: bool,
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.
@@ -116,6 +118,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             blocking: false,
             waiting_since: None,
             events: ConsumerEvents::default(),
+            moments: ConsumerMoments::default(),
             traced: false,
             stage,
             runs: runs.clone(),
@@ -369,9 +372,13 @@ impl<T: Send + 'static> RankEpoch<T> {
                 run.waits.record((ended - since).as_nanos() as u64, 1);
             }
             let timeline = run.engine.timeline.get(TraceLevel::Batch);
-            self.traced = timeline.is_some();
+            let recent = &run.engine.recent;
+            let asked = since.unwrap_or(begun);
+            let is_recorded =
+                recent.is_watched() && self.moments.polled(asked, self.delivered, recent);
+            self.traced = timeline.is_some() || is_recorded;
             if let Some(timeline) = timeline {
-                let (rank, asked) = (self.share.rank.index, since.unwrap_or(begun));
+                let rank = self.share.rank.index;
                 self.events
                     .asked(&timeline, rank, asked, waited.map(|_| ended));
             }
@@ -447,9 +454,12 @@ impl<T: Send + 'static> RankEpoch<T> {
         item
     }
 
-    /// Records on the timeline that the consumer has an item.
+    /// Records for trace and report that the consumer has an item.
     #[cold]
     fn show_delivered(&mut self, item: &Item<T>) {
+        if self.engine.recent.is_watched() {
+            self.moments.delivered(&self.engine.recent);
+        }
         if let Some(timeline) = self.engine.timeline.get(TraceLevel::Batch) {
             let rank = self.share.rank.index;
             self.events.delivered(&timeline, rank, item.origin());

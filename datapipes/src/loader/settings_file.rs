@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 
 use super::checkpoint::{SavedNode, differences};
+use super::trace::blocks;
+use super::whole_file::{probe, replace};
 use crate::graph::Flow;
 use crate::run::Requests;
 use crate::{BoxError, Error, ErrorKind, Result};
@@ -36,7 +38,7 @@ pub(super) struct Found {
     pub requests: Vec<Requests>,
 }
 
-/// Writes the settings found for a graph with these nodes.
+/// Writes the settings found for a graph with these nodes, whole or not at all.
 pub(super) fn save(path: &Path, nodes: &[SavedNode], found: Found) -> Result<()> {
     let form = Form {
         version: VERSION,
@@ -46,7 +48,14 @@ pub(super) fn save(path: &Path, nodes: &[SavedNode], found: Found) -> Result<()>
         graph: nodes.to_vec(),
     };
     let text = serde_json::to_string_pretty(&form).expect("numbers and texts are JSON");
-    fs::write(path, text + "\n").map_err(|error| failed(path, "written", error))
+    let text = text + "\n";
+    let written = probe(path).and_then(|()| replace(path, text.as_bytes()));
+    written.map_err(|error| failed(path, "written", error))
+}
+
+/// Fails if settings cannot be written to the path.
+pub(super) fn check_path(path: &Path) -> Result<()> {
+    probe(path).map_err(|error| failed(path, "written", error))
 }
 
 /// Reads the settings for a graph.
@@ -58,6 +67,11 @@ pub(super) fn save(path: &Path, nodes: &[SavedNode], found: Found) -> Result<()>
 pub(super) fn load(path: &Path, flow: &Flow) -> Result<Found> {
     let about = |kind, message: &str| Error::new(kind, format!("{}: {message}", path.display()));
     let with = |kind, message: &str, source: BoxError| about(kind, message).with_source(source);
+    if blocks(path) {
+        let message =
+            "a pipe or socket may never be written to, and the program would wait for ever";
+        return Err(about(ErrorKind::Config, message));
+    }
     let text = fs::read(path).map_err(|error| failed(path, "read", error))?;
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
         let message = "the settings are not JSON; tune again, which writes the file anew";

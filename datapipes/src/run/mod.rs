@@ -45,6 +45,7 @@ mod observer_thread;
 mod pinned_thread;
 mod pool;
 mod prefetch;
+mod recent_batches;
 mod replay;
 mod restore;
 mod runtime;
@@ -66,6 +67,7 @@ pub(crate) use gauge::QueueGauge;
 #[cfg(any(feature = "metrics", feature = "monitor"))]
 pub(crate) use observer_thread::ObserverThread;
 pub(crate) use pinned_thread::PinnedThread;
+pub(crate) use recent_batches::{BatchTimes, ConsumerMoments};
 pub(crate) use replay::{Carried, NodeResult, Replayer, Way, batch};
 pub(crate) use scope::{Scope, inside_itself};
 pub use timeline::TraceLevel;

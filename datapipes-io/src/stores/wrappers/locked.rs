@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result};
@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Expected, Verify};
-use crate::stores::lock::{Lock, LockedFile, parse};
+use crate::stores::lock::{Lock, LockedFile, complete, parse};
 use crate::stores::{Get, Meta, Object, Store};
 
 /// A store that gives the files of a lock, as they were locked; see
@@ -20,19 +20,26 @@ use crate::stores::{Get, Meta, Object, Store};
 ///   first five names and their places, if files are missing, have changed or are new. Names that
 ///   do not match the lock's pattern are left alone.
 /// - A file that is read is compared again, by the size and version that it has now. A file that
-///   the lock does not have is refused.
+///   the lock does not have is refused. If the lock has its hash, and its version is not the locked
+///   one (it was copied, or rewritten), its content is compared before any byte of it is given. A
+///   file of which ranges or pieces are asked for is read for that, once for each version that it
+///   has in the life of the store.
 /// - These errors name the node that would use the files. They are of kind `Config`: they end an
 ///   epoch under every policy, since the order of the samples is another one. A lock with hashes
-///   also [verifies](Verify) each file that is read as a whole; wrong content is `Corrupt`, in the
-///   place of the file.
+///   also [verifies](Verify) each file that is read as a whole: bytes that were damaged on the way
+///   are `Corrupt`, in the place of the file.
 ///
-/// Memory holds the lock, and the whole listing until it was compared.
+/// Memory holds the lock, the versions that were compared, and the whole listing until it was
+/// compared.
 #[derive(Clone, Debug)]
 pub struct Locked<S> {
-    inner: Verify<S>,
+    inner: Verify<Arc<S>>,
+    store: Arc<S>,
     lock: Arc<Lock>,
     /// Places of the files in the lock.
     places: Arc<HashMap<String, usize>>,
+    /// Versions, other than the locked ones, whose content was found to be the locked one.
+    same: Arc<Mutex<HashMap<String, Option<String>>>>,
 }
 
 impl<S: Store> Locked<S> {
@@ -50,10 +57,14 @@ impl<S: Store> Locked<S> {
         let places = places
             .iter()
             .map(|(name, (place, _))| ((*name).to_owned(), *place));
+        let store = Arc::new(inner);
+        let hashes = lock.files().iter().filter_map(hash).collect();
         Locked {
-            inner: Verify::new(inner, lock.files().iter().filter_map(hash).collect()),
+            inner: Verify::new(store.clone(), hashes),
+            store,
             places: Arc::new(places.collect()),
             lock: Arc::new(lock.clone()),
+            same: Arc::default(),
         }
     }
 
@@ -67,19 +78,56 @@ impl<S: Store> Locked<S> {
         }
     }
 
-    /// Checks what is known about a file before it is read.
-    fn check(&self, meta: Meta) -> Result<()> {
-        let name = meta.key.clone();
-        let difference = match self.places.get(&name) {
+    /// Compares what is known about a file now with the lock.
+    fn check(&self, now: &LockedFile) -> Result<()> {
+        let difference = match self.places.get(&now.name) {
             None => Some("is new".to_owned()),
             Some(&place) => self.lock.files()[place]
-                .changed(&LockedFile::of(meta))
+                .changed(now)
                 .map(|what| format!("(file {place}) {what}")),
         };
         match difference {
             None => Ok(()),
-            Some(what) => Err(Lock::refuse(self.url(), &[format!("{name} {what}")])),
+            Some(what) => Err(Lock::refuse(self.url(), &[format!("{} {what}", now.name)])),
         }
+    }
+
+    /// Returns true if only the content can tell whether a file is the locked one.
+    fn is_unknown(&self, meta: &Meta) -> bool {
+        let Some(&place) = self.places.get(&meta.key) else {
+            return false;
+        };
+        let file = &self.lock.files()[place];
+        let is_locked = file.version.is_some() && file.version == meta.version;
+        file.blake3.is_some() && !is_locked && self.same().get(&meta.key) != Some(&meta.version)
+    }
+
+    /// Reads a file of this version, and compares its content with the lock.
+    async fn compare(&self, meta: Meta) -> Result<()> {
+        let now = complete(&*self.store, meta.clone(), true).await?;
+        if now.version != meta.version {
+            let what = format!("{}: while it was compared", self.url_of(&meta.key));
+            return Err(Error::new(ErrorKind::Changed, what).transient());
+        }
+        self.check(&now)?;
+        self.same().insert(meta.key, meta.version);
+        Ok(())
+    }
+
+    fn same(&self) -> MutexGuard<'_, HashMap<String, Option<String>>> {
+        self.same.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a file, whose content may still have to be compared.
+    async fn open(&self, key: &str, get: Get) -> Result<(Object, Meta)> {
+        let found = self.inner.get(key, get).await;
+        let object = found.map_err(|error| self.missing(key, error))?;
+        let meta = Meta {
+            key: key.to_owned(),
+            ..object.meta.clone()
+        };
+        self.check(&LockedFile::of(meta.clone()))?;
+        Ok((object, meta))
     }
 }
 
@@ -90,29 +138,44 @@ impl<S: Store> Store for Locked<S> {
     revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let found = self.inner.get(key, get).await;
-        let object = found.map_err(|error| self.missing(key, error))?;
-        let meta = Meta {
-            key: key.to_owned(),
-            ..object.meta.clone()
-        };
-        self.check(meta)?;
-        Ok(object)
+        loop {
+            let (object, meta) = self.open(key, get.clone()).await?;
+            if !self.is_unknown(&meta) {
+                return Ok(object);
+            }
+            // Asked for again after it: a server does not wait for a reader that long.
+            drop(object);
+            self.compare(meta).await?;
+        }
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
         let found = self.inner.head(key).await;
         let meta = found.map_err(|error| self.missing(key, error))?;
-        self.check(Meta {
+        let now = Meta {
             key: key.to_owned(),
             ..meta.clone()
-        })?;
+        };
+        self.check(&LockedFile::of(now.clone()))?;
+        if self.is_unknown(&now) {
+            self.compare(now).await?;
+        }
         Ok(meta)
     }
 
     async fn read(&self, key: &str) -> Result<bytes::Bytes> {
-        // The size and version are those of the answer.
-        self.get(key, Get::default()).await?.bytes().await
+        // The size and version are those of the answer, whose content is verified on the way.
+        let (object, meta) = self.open(key, Get::default()).await?;
+        let is_unknown = self.is_unknown(&meta);
+        let data = object.bytes().await;
+        match &data {
+            Ok(_) if is_unknown => _ = self.same().insert(meta.key, meta.version),
+            Err(error) if is_unknown && error.kind() == ErrorKind::Corrupt => {
+                self.compare(meta).await?;
+            }
+            _ => {}
+        }
+        data
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
@@ -137,102 +200,4 @@ impl<S: Store> Store for Locked<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use datapipes::{DataLoader, OnError};
-
-    use super::*;
-    use crate::prelude::*;
-    use crate::stores::Memory;
-    use crate::testing::{check_store, fixtures};
-
-    fn store() -> Memory {
-        Memory::from_iter((0..8).map(|n| (format!("train/{n}.txt"), format!("{n}"))))
-    }
-
-    #[tokio::test]
-    async fn keeps_the_contract_of_a_store() {
-        let store = Memory::from_iter(fixtures());
-        for hash in [false, true] {
-            let lock = Lock::of(store.clone(), "**", hash).unwrap();
-            check_store(&store.clone().locked(&lock)).await;
-        }
-    }
-
-    /// Returns the error of an epoch over a store that was changed, under a policy that skips.
-    fn refused(lock: &Lock, change: impl Fn(&Memory)) -> String {
-        let store = store();
-        change(&store);
-        let graph = store.locked(lock).list_files("train/*").load_files();
-        let loader = DataLoader::builder(graph).on_error(OnError::skip(100));
-        let loader = loader.build().unwrap();
-        let error = loader.epoch(0).blocking().find_map(Result::err).unwrap();
-        assert_eq!(error.kind(), ErrorKind::Config);
-        assert_eq!(error.node(), Some("list_files"));
-        error.to_string()
-    }
-
-    #[test]
-    fn row_136_what_is_missing_new_or_changed_is_refused_by_name_before_the_first_file() {
-        let lock = Lock::of(store(), "**/*.txt", false).unwrap();
-        let text = refused(&lock, |store| store.remove("train/3.txt"));
-        assert!(text.ends_with("train/3.txt (file 3) is missing"), "{text}");
-        let text = refused(&lock, |store| store.put("train/00.txt", ""));
-        assert!(text.ends_with("train/00.txt (file 1 now) is new"), "{text}");
-        let text = refused(&lock, |store| store.put("train/7.txt", "longer"));
-        assert!(
-            text.ends_with("train/7.txt (file 7) has 6 bytes, and had 1"),
-            "{text}"
-        );
-        let all = |store: &Memory| (0..8).for_each(|n| store.remove(&format!("train/{n}.txt")));
-        assert!(refused(&lock, all).ends_with("; and 3 more"));
-        // Names that the lock's pattern leaves out.
-        let store = store();
-        store.put("train/notes", "");
-        let files = store.locked(&lock).list_files("train/*.txt");
-        assert_eq!(files.load_files().collect().unwrap().len(), 8);
-    }
-
-    #[test]
-    fn content_of_the_same_size_is_told_apart_by_its_hash() {
-        let lock = Lock::of(store(), "train/*", true).unwrap();
-        let store = store();
-        store.put("train/5.txt", "x");
-        let graph = store.locked(&lock).list_files("train/*").load_files();
-        let error = graph.collect().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.to_string().contains("train/5.txt"), "{error}");
-    }
-
-    #[test]
-    fn a_part_of_a_locked_store_is_compared_with_its_part_of_the_lock() {
-        let store = store();
-        store.put("test/1.txt", "");
-        let lock = Lock::of(store.clone(), "**", false).unwrap();
-        let files = store.clone().locked(&lock).list_files("train/*");
-        assert_eq!(files.collect().unwrap().len(), 8);
-        store.remove("test/1.txt");
-        let files = store.clone().locked(&lock).list_files("train/*");
-        assert_eq!(files.collect().unwrap().len(), 8);
-        assert!(store.locked(&lock).list_files("**").collect().is_err());
-    }
-
-    #[test]
-    fn a_file_by_its_key_is_checked_when_it_is_read() {
-        let lock = Lock::of(store(), "**", false).unwrap();
-        let store = store();
-        store.put("train/1.txt", "longer");
-        store.put("extra", "");
-        store.remove("train/2.txt");
-        for (key, what) in [
-            ("train/1.txt", "has 6 bytes"),
-            ("train/2.txt", "is missing"),
-            ("extra", "is new"),
-            ("nothing", "not found"),
-        ] {
-            let files = store.clone().locked(&lock).files([key]).load_files();
-            let error = files.collect().unwrap_err().to_string();
-            assert!(error.contains(key) && error.contains(what), "{error}");
-            assert!(error.starts_with("load_files: "), "{error}");
-        }
-    }
-}
+mod tests;

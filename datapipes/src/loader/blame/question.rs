@@ -116,20 +116,25 @@ impl<T: Send + 'static> DataLoader<T> {
         begin_answer();
         let steps = std::env::var(STEPS).unwrap_or_default();
         let folder = std::env::var_os(PICTURES).map(PathBuf::from);
-        let answer = self.answer(Path::new(&path), &steps, folder, picture)?;
+        let (answer, pictures) = self.answer(Path::new(&path), &steps, folder, picture)?;
         write_answer(ANSWER, &answer)?;
-        Ok(true)
+        pictures.map(|()| true)
     }
 
+    /// Returns the blame, and whether its pictures could be written.
     pub(super) fn answer(
         &self,
         path: &Path,
         steps: &str,
         folder: Option<PathBuf>,
         picture: impl Fn(&dyn Any) -> Option<Tensor>,
-    ) -> Result<Blame> {
+    ) -> Result<(Blame, Result<()>)> {
         let steps = parse(steps)?;
         let checkpoint = Checkpoint::load(path)?;
+        if let Some(folder) = &folder {
+            // The work comes after it.
+            fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        }
         let mut pictures = folder.map(Pictures::new);
         let mut problem = None;
         let blame = self.blame_with(&checkpoint, steps, |number, step, values| {
@@ -142,7 +147,7 @@ impl<T: Send + 'static> DataLoader<T> {
             };
             problem = pictures.write(number, step, values, drawn).err();
         })?;
-        problem.map_or(Ok(blame), Err)
+        Ok((blame, problem.map_or(Ok(()), Err)))
     }
 }
 

@@ -207,7 +207,9 @@ fn pictures_are_written_for_each_node_that_makes_some() {
     state_after(&loader, 1).save(&state).unwrap();
     let out = folder.0.join("out");
     let blame = loader.answer(&state, "2..3", Some(out.clone()), |_| None);
-    assert!(blame.unwrap().to_string().contains("(U8 [2, 4, 3], 6)"));
+    let (blame, pictures) = blame.unwrap();
+    assert!(blame.to_string().contains("(U8 [2, 4, 3], 6)"));
+    pictures.unwrap();
     let files = fs::read_dir(out.join("step-2")).unwrap();
     let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
     names.sort();
@@ -225,14 +227,44 @@ fn pictures_are_written_for_each_node_that_makes_some() {
         Tensor::from_vec(vec![n as u8], [1, 1]).ok()
     };
     let more = folder.0.join("more");
-    loader
+    let (_, pictures) = loader
         .answer(&state, "2..3", Some(more.clone()), drawn)
         .unwrap();
+    pictures.unwrap();
     assert!(more.join("step-2/001-00-range.png").is_file());
+    // The answer is there, whatever becomes of the pictures.
+    fs::remove_dir_all(more.join("step-2")).unwrap();
+    fs::write(more.join("step-2"), "").unwrap();
+    let (blame, pictures) = loader.answer(&state, "2..3", Some(more), drawn).unwrap();
+    assert_eq!(blame.batches.len(), 1);
+    assert!(pictures.unwrap_err().to_string().contains("step-2"));
     let error = loader
         .answer(&state, "2..3", Some(state.clone()), |_| None)
         .unwrap_err();
     assert!(error.to_string().contains("state"), "{error}");
+}
+
+#[test]
+fn a_folder_of_pictures_that_cannot_be_made_is_an_error_before_the_work() {
+    let folder = Folder::new("unwritable");
+    let ran = Arc::<AtomicBool>::default();
+    let seen = ran.clone();
+    let loader = loader(
+        Graph::range(0..12)
+            .map(move |n| {
+                seen.store(true, Ordering::Relaxed);
+                n
+            })
+            .batch(3),
+    );
+    let state = folder.0.join("state");
+    state_after(&loader, 1).save(&state).unwrap();
+    ran.store(false, Ordering::Relaxed);
+    for out in [state.clone(), state.join("below")] {
+        let error = loader.answer(&state, "2..3", Some(out), |_| None);
+        assert!(error.unwrap_err().to_string().contains("state"));
+        assert!(!ran.load(Ordering::Relaxed), "nothing ran");
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A checkpoint in a file.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use super::Checkpoint;
+use crate::loader::whole_file::replace;
 use crate::{Error, ErrorKind, Result};
 
 impl Checkpoint {
@@ -19,11 +19,7 @@ impl Checkpoint {
     /// checkpoint already.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let beside = beside(path);
-        let written = write(&beside, &self.to_bytes()).and_then(|()| fs::rename(&beside, path));
-        written
-            .and_then(|()| sync_folder(path))
-            .map_err(|error| failed("written", path, error))
+        replace(path, &self.to_bytes()).map_err(|error| failed("written", path, error))
     }
 
     /// Reads the checkpoint that was [saved](Checkpoint::save) to a file.
@@ -37,32 +33,6 @@ impl Checkpoint {
         Checkpoint::from_bytes(&bytes).map_err(|error| {
             Error::new(error.kind(), format!("{}", path.display())).with_source(error)
         })
-    }
-}
-
-/// Returns `folder/.name.new`.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".new");
-    path.with_file_name(name)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Syncs the folder, so that the new name is on the disk, too, where folders can be opened.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    match cfg!(unix) {
-        true => File::open(folder)?.sync_all(),
-        false => Ok(()),
     }
 }
 

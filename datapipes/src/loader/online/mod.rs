@@ -49,6 +49,17 @@ impl OnlineTuner {
         }
     }
 
+    /// Returns workers and prefetch, where others are better than those of the plan.
+    #[cfg(feature = "tune")]
+    pub fn found(&self, engine: &Engine) -> (Option<usize>, Option<usize>) {
+        let Setting { workers, prefetch } = self.search.best();
+        let is_other = |found: usize, planned| (found != planned).then_some(found);
+        (
+            is_other(workers, engine.settings.workers),
+            is_other(prefetch, engine.plan.prefetch.items),
+        )
+    }
+
     /// Adds a window, and applies the settings of the next. Returns true if they are others.
     fn window(&mut self, figures: &Figures, engine: &Engine) -> bool {
         let before = self.search.now();

@@ -59,6 +59,8 @@ pub(super) struct Search {
     steady: Steady,
     /// Settings that were tried and not kept, since the load last changed or the last pause.
     refused: Vec<Setting>,
+    /// True if fewer workers were no faster while the consumer waited, since the load last changed.
+    needs_workers: bool,
     /// Seconds until the next trial, and of the next pause.
     left: f64,
     pause: f64,
@@ -86,6 +88,7 @@ enum Why {
     Waits,
     Bursts,
     WaitsNot,
+    Crowds,
 }
 
 struct Trial {
@@ -136,7 +139,9 @@ impl Trial {
             return None;
         }
         let variance = gains.map(|gain| (gain - mean).powi(2)).sum::<f64>() / (pairs - 1) as f64;
-        let error = STUDENT[pairs / 2 - 1] * (variance / pairs as f64).sqrt();
+        // Where less work is rarely faster, noise would be taken for it too often.
+        let doubt = if let Why::Crowds = self.why { 2.0 } else { 1.0 };
+        let error = doubt * STUDENT[pairs / 2 - 1] * (variance / pairs as f64).sqrt();
         let (least, most) = (mean - error, mean + error);
         if most < -TIE / 2.0 {
             return Some(Verdict::Kept(mean));
@@ -158,6 +163,7 @@ impl Trial {
             Why::Waits => "the consumer waits",
             Why::Bursts => "the consumer waits, and the queue is full at times",
             Why::WaitsNot => "the consumer does not wait",
+            Why::Crowds => "workers may hold each other up",
         };
         let mean = |is_other| {
             let times = self.times.iter().enumerate();
@@ -193,6 +199,7 @@ impl Search {
             trial: None,
             steady: Steady::default(),
             refused: Vec::new(),
+            needs_workers: false,
             left: 0.0,
             pause: PAUSE.0,
             given: 0.0,
@@ -205,6 +212,12 @@ impl Search {
             Some(trial) if Trial::is_other(trial.times.len()) => trial.other,
             _ => self.best,
         }
+    }
+
+    /// Returns the best settings so far.
+    #[cfg(feature = "tune")]
+    pub fn best(&self) -> Setting {
+        self.best
     }
 
     /// Records that all workers have to be active: with fewer, the epoch stood still.
@@ -238,19 +251,26 @@ impl Search {
             return None;
         };
         trial.times.push(time);
-        let (best, other) = (self.best, trial.other);
+        let (best, other, why) = (self.best, trial.other, trial.why);
         let is_cheaper = other.workers + other.prefetch < best.workers + best.prefetch;
         let verdict = trial.verdict(is_cheaper, TIE - self.given)?;
         let tried = trial.words(best, verdict);
         self.trial = None;
         match verdict {
             Verdict::Kept(gain) => {
+                if gain < -TIE / 2.0 {
+                    // It was seen to be slower.
+                    self.refused.push(best);
+                }
                 self.best = other;
                 self.given += gain.max(0.0);
                 self.pause = PAUSE.0;
                 self.steady = Steady::default();
             }
-            Verdict::Refused => self.refused.push(other),
+            Verdict::Refused => {
+                self.needs_workers |= matches!(why, Why::Crowds);
+                self.refused.push(other);
+            }
         }
         Some(tried)
     }
@@ -283,11 +303,14 @@ impl Search {
         };
         if steady.changed.unsigned_abs() >= SOME {
             self.refused.clear();
+            self.needs_workers = false;
             (self.left, self.pause, self.given) = (0.0, PAUSE.0, 0.0);
             self.steady = Steady::default();
             return false;
         }
         if steady.turned >= SOME {
+            self.refused.clear();
+            self.needs_workers = false;
             self.left = 0.0;
             self.steady = Steady::default();
             return false;
@@ -314,6 +337,8 @@ impl Search {
             ..self.best
         };
         let is_in_use = figures.depth <= prefetch;
+        // Many at once first, then one.
+        let many = with_workers(workers.saturating_sub((workers / 4).max(1)));
         let mut tries = Vec::new();
         if figures.waited >= WAITS {
             tries.push((with_workers(*self.workers.end()), Why::Waits));
@@ -321,11 +346,13 @@ impl Search {
                 let longer = (2 * prefetch).min(*self.prefetch.end());
                 tries.push((with_prefetch(longer), Why::Bursts));
             }
+        }
+        if figures.waited >= WAITS_NOT && !self.needs_workers {
+            // Workers that share a bus, a cache or a disk may hold each other up.
+            tries.push((many, Why::Crowds));
         } else if figures.waited < WAITS_NOT {
-            // Many at once first, then one.
-            for less in [(workers / 4).max(1), 1] {
-                tries.push((with_workers(workers.saturating_sub(less)), Why::WaitsNot));
-            }
+            tries.push((many, Why::WaitsNot));
+            tries.push((with_workers(workers.saturating_sub(1)), Why::WaitsNot));
             if is_in_use {
                 tries.push((with_prefetch(prefetch / 2), Why::WaitsNot));
             }

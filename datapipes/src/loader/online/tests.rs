@@ -172,3 +172,27 @@ fn a_share_of_the_cores_is_at_least_one_worker() {
 fn a_share_above_all_cores_is_refused() {
     let _ = DataLoader::builder(Graph::range(0..10)).cpu_share(1.5);
 }
+
+#[cfg(feature = "tune")]
+#[test]
+fn what_was_found_is_saved_with_the_settings() {
+    let folder = std::env::temp_dir().join(format!("datapipes-online-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("found.json");
+    let graph = || Graph::range(0..40).batch(4);
+    let loader = DataLoader::builder(graph()).tune(true).build().unwrap();
+    let found = Setting {
+        workers: 1,
+        prefetch: 7,
+    };
+    let tuner = OnlineTuner::new(found, (true, true));
+    let loader = DataLoader {
+        tuner: Some(Arc::new(Mutex::new(tuner))),
+        ..loader
+    };
+    loader.save_settings(&path).unwrap();
+    let builder = DataLoader::builder(graph()).settings_from(&path).unwrap();
+    let settings = builder.build().unwrap().engine.settings.clone();
+    assert_eq!((settings.workers, settings.prefetch), (1, Some(7)));
+    std::fs::remove_dir_all(folder).unwrap();
+}

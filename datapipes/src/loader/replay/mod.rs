@@ -38,6 +38,7 @@ pub struct Step {
     bytes: usize,
     time: Duration,
     shown: Vec<String>,
+    draws: Vec<u32>,
 }
 
 impl<T: Send + 'static> DataLoader<T> {
@@ -223,6 +224,7 @@ impl Step {
             bytes: 0,
             time: stage.time,
             shown: Vec::new(),
+            draws: stage.draws.map_or(Vec::new(), Vec::from),
         };
         let mut values = Vec::new();
         for &made in stage.made {
@@ -298,6 +300,15 @@ impl Step {
     pub fn shown(&self) -> &[String] {
         &self.shown
     }
+
+    /// Returns the first four 32-bit words of the random numbers that the node asked for, of this
+    /// item; empty if it asked for none. They determine all of its draws, however many it made:
+    /// [`Rng::below`](crate::Rng::below) and [`Rng::f32`](crate::Rng::f32) take a word each,
+    /// [`Rng::f64`](crate::Rng::f64) and [`Rng::chance`](crate::Rng::chance) two, of which the
+    /// second counts for more. As text they are shares of 2³².
+    pub fn draws(&self) -> &[u32] {
+        &self.draws
+    }
 }
 
 impl fmt::Debug for Replay {
@@ -340,8 +351,8 @@ impl fmt::Display for Replay {
     }
 }
 
-/// Prints the output in a line: number of items, origins, bytes, time, and the values or the
-/// failures.
+/// Prints the output in a line: number of items, origins, bytes, time, the values or the failures,
+/// and the first random numbers.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.origins.len();
@@ -367,6 +378,11 @@ impl fmt::Display for Step {
         if !shown.is_empty() {
             let dots = if count > SHOWN { ", …" } else { "" };
             write!(f, ": {}{dots}", shown.join(", "))?;
+        }
+        if !self.draws.is_empty() {
+            let share = |word: &u32| format!("{:.3}", f64::from(*word) / (1u64 << 32) as f64);
+            let shares: Vec<String> = self.draws.iter().map(share).collect();
+            write!(f, "; draws {} …", shares.join(" "))?;
         }
         for error in &self.errors {
             write!(f, "; {error}")?;

@@ -526,3 +526,37 @@ fn siblings_come_along_where_they_are_grouped() {
         "{error}"
     );
 }
+
+#[test]
+fn random_numbers_are_those_of_the_item_in_the_epoch() {
+    let seen = Arc::<Mutex<Vec<(u64, [u32; 4])>>>::default();
+    let drawn = seen.clone();
+    let graph = Graph::range(0..20)
+        .map(|n| n)
+        .named("plain")
+        .try_map_with_rng(move |n, rng| {
+            let words = std::array::from_fn(|_| rng.next_u32());
+            drawn.lock().unwrap().push((n, words));
+            crate::Ok(n)
+        })
+        .named("draw")
+        .shuffle(5)
+        .batch(4);
+    let loader = DataLoader::builder(graph).seed(3).build().unwrap();
+    let mut batches = loader.epoch(2).blocking().items();
+    let batch = batches.nth(1).unwrap().unwrap();
+    drop(batches);
+    let then: Vec<_> = std::mem::take(&mut *seen.lock().unwrap());
+    let replay = loader.replay(2, batch.origin()).unwrap();
+    for (n, part) in batch.iter().zip(batch.origin().parts()) {
+        let draws = |name: &str| {
+            let is_it = |step: &&Step| step.part() == part && step.node() == name;
+            replay.steps().iter().find(is_it).unwrap().draws()
+        };
+        assert!(draws("plain").is_empty());
+        let words = then.iter().find(|(of, _)| of == n).unwrap().1;
+        assert_eq!(draws("draw"), words);
+    }
+    let text = replay.to_string();
+    assert_eq!(text.matches("; draws 0.").count(), 4, "{text}");
+}

@@ -2,6 +2,7 @@
 
 use super::Stats;
 use super::svg::{COLORS, Picture, cut, number, percent, rect, text};
+use crate::loader::NodeStats;
 
 const WIDTH: f64 = 460.0;
 const ROW: f64 = 22.0;
@@ -10,13 +11,10 @@ const NODES: usize = 16;
 
 pub(super) fn picture(stats: &Stats) -> Picture {
     let mut nodes: Vec<_> = stats.nodes.iter().collect();
-    nodes.sort_by_key(|node| std::cmp::Reverse(node.busy));
-    let seconds = |busy: std::time::Duration| busy.as_secs_f64();
-    let sum: f64 = nodes.iter().map(|node| seconds(node.busy)).sum();
-    let most = nodes
-        .first()
-        .map_or(0.0, |node| seconds(node.busy))
-        .max(1e-9);
+    let seconds = |node: &NodeStats| node.busy.as_secs_f64() * of_cpu(stats, node);
+    nodes.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
+    let sum: f64 = nodes.iter().copied().map(seconds).sum();
+    let most = nodes.first().map_or(0.0, |node| seconds(node)).max(1e-9);
     let mut elements = String::new();
     let row = |to: &mut String, place: usize, name: &str, busy: f64, color: usize| {
         let y = place as f64 * ROW;
@@ -38,11 +36,11 @@ pub(super) fn picture(stats: &Stats) -> Picture {
             .iter()
             .position(|s| Some(s.letter) == node.segment);
         let color = segment.map_or(COLORS - 1, |place| place % (COLORS - 1));
-        row(&mut elements, place, &node.name, seconds(node.busy), color);
+        row(&mut elements, place, &node.name, seconds(node), color);
     }
     let mut rows = shown.len();
     if !others.is_empty() {
-        let busy = others.iter().map(|node| seconds(node.busy)).sum();
+        let busy = others.iter().copied().map(seconds).sum();
         let name = format!("{} others", others.len());
         row(&mut elements, rows, &name, busy, COLORS - 1);
         rows += 1;
@@ -53,5 +51,16 @@ pub(super) fn picture(stats: &Stats) -> Picture {
         width: WIDTH,
         height: rows as f64 * ROW + 6.0,
         elements,
+    }
+}
+
+/// Returns the share of a node's time in which it had a core, where that is measured: on the
+/// workers. Elsewhere it is 1, as on the thread ahead of the consumer.
+fn of_cpu(stats: &Stats, node: &NodeStats) -> f64 {
+    let mut segments = stats.segments.iter();
+    let segment = segments.find(|segment| Some(segment.letter) == node.segment);
+    match segment.filter(|segment| !segment.cpu.is_zero()) {
+        Some(segment) => segment.cpu.div_duration_f64(segment.busy).min(1.0),
+        None => 1.0,
     }
 }

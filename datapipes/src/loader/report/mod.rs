@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use super::latest::{Latest, WatcherId};
 use super::trace::blocks;
@@ -23,7 +23,7 @@ use super::{DataLoader, Stats, explain};
 use crate::run::{Engine, spawn_thread};
 use crate::{Error, ErrorKind, Result};
 use page::Pictures;
-use sampler::{Recorded, Sampler};
+use sampler::{Batch, Recorded, Sampler};
 use svg::Picture;
 
 /// Epochs that may wait for the sampling thread.
@@ -37,7 +37,8 @@ impl<T> DataLoader<T> {
     /// - what sets the pace, and what would help, in words;
     /// - the graph as a picture, with rate, times of items and share of the CPU of each node;
     /// - a timeline to zoom into: batches a second, the share of the time that the consumer waits,
-    ///   busy workers and morsels in flight of each segment, and bytes held;
+    ///   busy workers and morsels in flight of each segment, bytes held, and each of the last 512
+    ///   batches, with the wait for it and its use, if a batch takes more than 5 µs;
     /// - the times of a tuning by workers and prefetch, if one is given to the writer;
     /// - histograms of times: of items in each node, of morsels of I/O, of the consumer's waits;
     /// - tables of nodes, segments, epochs, processes, and skipped items with their errors.
@@ -78,6 +79,7 @@ impl<T> DataLoader<T> {
         if let Some(running) = running {
             sampler.add_running(running);
         }
+        let started = sampler.begun();
         let (result, recorded) = channel();
         let file = File::create(path)
             .and_then(|file| {
@@ -90,6 +92,7 @@ impl<T> DataLoader<T> {
                 self.latest.unwatch(&watcher);
                 cannot(path, error)
             })?;
+        self.engine.recent.begin();
         Ok(ReportWriter {
             path: path.to_owned(),
             svgs: None,
@@ -98,6 +101,7 @@ impl<T> DataLoader<T> {
             latest: self.latest.clone(),
             watcher,
             begun: SystemTime::now(),
+            started,
             running: Some((file, recorded)),
         })
     }
@@ -121,6 +125,7 @@ pub struct ReportWriter {
     latest: Arc<Latest>,
     watcher: WatcherId,
     begun: SystemTime,
+    started: Instant,
     running: Option<(File, Receiver<Recorded>)>,
 }
 
@@ -189,12 +194,15 @@ impl ReportWriter {
         };
         // The thread ends when nobody can tell it of epochs any more.
         let untold = self.latest.unwatch(&self.watcher);
-        let recorded = recorded.recv().map_err(|_| {
+        let batches = self.engine.recent.end(self.started);
+        let mut recorded = recorded.recv().map_err(|_| {
             cannot(
                 &self.path,
                 io::Error::other("the thread that records it ended"),
             )
         })?;
+        let batches = batches.iter().map(|times| Batch::new(times, self.started));
+        recorded.batches = batches.collect();
         let stats = recorded.stats.clone().unwrap_or_default();
         let facts = self.facts(recorded.stats.as_ref(), untold);
         let panels = timeline::panels(recorded.timeline.samples(), &stats);

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { until, delivered, panels } = data;
+  const { until, delivered, panels, batches } = data;
   const end = until.length ? until[until.length - 1] : 0;
   const box = document.getElementById("timeline");
   const plots = [...box.querySelectorAll(".plot")];
@@ -95,15 +95,31 @@
       plots[place].querySelector(".top").textContent = label;
       return lines;
     });
+    drawBatches();
     const ticks = box.querySelectorAll(".axis span");
     ticks.forEach((tick, i) => {
       tick.textContent = moment(from + ((to - from) * i) / (ticks.length - 1), to - from);
     });
   }
 
-  // Shows a part of the time: not less than four samples, and nothing outside of the report.
+  // Draws each of the last batches: the wait for it and its use, in two shades by turns.
+  function drawBatches() {
+    const x = (at) => ((1000 * (at - from)) / (to - from)).toFixed(2);
+    const paths = ["", "", "", ""];
+    batches.forEach(([asked, ready, used], place) => {
+      for (const [kind, begun, ended] of [[0, asked, ready], [2, ready, used]]) {
+        const left = Math.max(begun, from), right = Math.min(ended, to);
+        if (left < right) paths[kind + (place % 2)] += `M${x(left)} 15H${x(right)}V85H${x(left)}Z`;
+      }
+    });
+    box.querySelectorAll(".batches path").forEach((path, kind) => path.setAttribute("d", paths[kind]));
+  }
+
+  // Shows a part of the time: not less than four samples or batches, and nothing outside of the report.
+  const span = batches.length ? batches[batches.length - 1][2] - batches[0][0] : Infinity;
+  const least = Math.min((4 * end) / until.length, (4 * span) / (batches.length || 1));
   function view(left, right) {
-    const length = Math.min(end, Math.max(right - left, (4 * end) / until.length));
+    const length = Math.min(end, Math.max(right - left, least));
     from = Math.max(0, Math.min(end - length, (left + right - length) / 2));
     to = from + length;
     draw();
@@ -115,14 +131,16 @@
   };
   const actions = {
     in: () => zoom(0.5), out: () => zoom(2), back: () => move(-0.4), on: () => move(0.4), all: () => view(0, end),
+    batches: () => batches.length && view(batches[Math.max(0, batches.length - 64)][0], batches[batches.length - 1][2]),
   };
 
   const nav = box.querySelector("nav");
   nav.hidden = false;
+  nav.querySelector("[data-do=batches]").hidden = !batches.length;
   nav.addEventListener("click", (event) => actions[event.target.dataset.do]?.());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const keys = { "+": "in", "-": "out", ArrowLeft: "back", ArrowRight: "on", 0: "all" };
+    const keys = { "+": "in", "-": "out", ArrowLeft: "back", ArrowRight: "on", 0: "all", b: "batches" };
     const action = keys[event.key];
     if (action) {
       actions[action]();
@@ -152,6 +170,13 @@
         outputs[i].textContent = text;
       });
     });
+    const time = from + (to - from) * at;
+    const batch = at === null ? undefined : batches.find(([asked, , used]) => asked <= time && time < used);
+    const said = batches.length && box.querySelector(".batches").parentElement.querySelector("output");
+    if (said) {
+      const ms = (seconds) => show(1e3 * seconds) + " ms";
+      said.textContent = batch ? `waited ${ms(batch[1] - batch[0])}, used ${ms(batch[2] - batch[1])}` : "";
+    }
     box.querySelector(".at").textContent = at === null ? "" : "at " + moment(from + (to - from) * at, (to - from) / 20);
   }
   let dragged = null;

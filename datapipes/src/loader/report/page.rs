@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::panels::{TICKS, moment, plot};
-use super::sampler::Recorded;
+use super::panels::{TICKS, batches, moment, plot};
+use super::sampler::{Batch, Recorded};
 use super::svg::{Picture, STYLE, bytes, count, cut, escape, number, percent, time};
 use super::timeline::{Join, Panel};
 use super::{Facts, Stats};
@@ -229,6 +229,18 @@ fn shown_panels(panels: &[Panel], recorded: &Recorded) -> String {
             "</figcaption><div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" \
              role=\"img\" aria-label=\"{}\">{}</svg><span class=\"top\">{}</span><div class=\"mark\"></div></div></figure>",
             panel.title, shown.elements, shown.label
+        );
+    }
+    if !recorded.batches.is_empty() {
+        let _ = write!(
+            said,
+            "<figure class=\"panel\"><figcaption><b>The last {} batches</b>\
+             <span class=\"key\"><i class=\"k1\"></i>waits for it</span>\
+             <span class=\"key\"><i class=\"k2\"></i>uses it</span><span class=\"key\"><output></output></span>\
+             </figcaption><div class=\"plot batches\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" \
+             role=\"img\" aria-label=\"The last batches\">{}</svg><div class=\"mark\"></div></div></figure>",
+            recorded.batches.len(),
+            batches(recorded)
         );
     }
     said.push_str("<div class=\"axis\">");
@@ -506,6 +518,12 @@ fn data(recorded: &Recorded, panels: &[Panel]) -> String {
             let _ = write!(said, "{comma}{{\"most\":{most},\"values\":{values}}}");
         }
         said.push_str("]}");
+    }
+    said.push_str("],\"batches\":[");
+    for (place, batch) in recorded.batches.iter().enumerate() {
+        let comma = if place > 0 { "," } else { "" };
+        let Batch { asked, ready, used } = batch;
+        let _ = write!(said, "{comma}[{asked:.6},{ready:.6},{used:.6}]");
     }
     said.push_str("]}");
     // A text could end the element.

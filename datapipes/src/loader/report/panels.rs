@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::sampler::Recorded;
+use super::sampler::{Batch, Recorded};
 use super::svg::{Picture, cut, number, percent, rect, text};
 use super::timeline::{Panel, Sample, resample};
 
@@ -92,6 +92,30 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
         top,
         label,
     }
+}
+
+/// Height of the row of batches, in a plot.
+const ROW: (f64, f64) = (15.0, 85.0);
+
+/// Draws the last batches over the whole time: the waits for them and their uses, each in two shades
+/// by turns, so that neighbours are told apart.
+pub(super) fn batches(recorded: &Recorded) -> String {
+    let mut paths = [const { String::new() }; 4];
+    let x = |at: f64| ACROSS * (at / recorded.seconds.max(1e-9)).min(1.0);
+    for (place, batch) in recorded.batches.iter().enumerate() {
+        let Batch { asked, ready, used } = *batch;
+        for (kind, from, to) in [(0, asked, ready), (2, ready, used)] {
+            let kind = kind + place % 2;
+            if to > from {
+                let (top, bottom) = ROW;
+                let (from, to) = (x(from), x(to));
+                let _ = write!(paths[kind], "M{from:.2} {top}H{to:.2}V{bottom}H{from:.2}Z");
+            }
+        }
+    }
+    let classes = ["f1", "f1 other", "f2", "f2 other"].iter().zip(&paths);
+    let path = |(class, path)| format!("<path class=\"{class}\" d=\"{path}\"/>");
+    classes.map(path).collect()
 }
 
 /// Returns the number of stretches in which samples are shown: a few batches in each, so that a rate

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::Stats;
 use super::timeline::{Levels, Sample, Timeline};
 use crate::loader::latest::{Runs, StartedEpoch, have_ended};
+use crate::run::BatchTimes;
 
 /// Time between the first samples.
 const INTERVAL: Duration = Duration::from_millis(25);
@@ -26,6 +27,30 @@ pub(super) struct Recorded {
     pub number: u64,
     /// Length of the report, in seconds.
     pub seconds: f64,
+    /// The last batches that were taken.
+    pub batches: Vec<Batch>,
+}
+
+/// A batch at its consumer, in seconds since the report began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    /// Moment at which the consumer asked for it.
+    pub asked: f64,
+    /// Moment at which it had it.
+    pub ready: f64,
+    /// Moment at which it asked for the next one.
+    pub used: f64,
+}
+
+impl Batch {
+    pub fn new(times: &BatchTimes, begun: Instant) -> Batch {
+        let since = |moment: Instant| moment.saturating_duration_since(begun).as_secs_f64();
+        Batch {
+            asked: since(times.asked),
+            ready: since(times.ready),
+            used: since(times.used),
+        }
+    }
 }
 
 /// Figures of an epoch.
@@ -74,6 +99,11 @@ impl Sampler {
             sample: Sample::default(),
             recorded: Recorded::default(),
         }
+    }
+
+    /// Returns the begin of the report.
+    pub fn begun(&self) -> Instant {
+        self.begun
     }
 
     /// Adds an epoch that began before the report.

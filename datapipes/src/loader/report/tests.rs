@@ -328,12 +328,18 @@ fn the_largest_report_is_below_five_megabytes() {
         waited: 0.5,
         readiness: 0.5,
     };
+    let long = Batch {
+        asked: 35_999.123_456,
+        ready: 35_999.234_567,
+        used: 35_999.345_678,
+    };
     let recorded = Recorded {
         timeline,
         stats: None,
         epochs: (0..200).map(epoch).collect(),
         number: 100_000,
         seconds: 36_000.0,
+        batches: vec![long; 512],
     };
     let facts = Facts {
         program: HOSTILE.to_owned(),
@@ -358,6 +364,52 @@ fn the_largest_report_is_below_five_megabytes() {
         page.contains("2023-11-14 22:13 UTC · 10:00 h long"),
         "{page}"
     );
+}
+
+#[test]
+fn time_without_a_core_is_no_time_of_the_cpu() {
+    // Workers that were busy for two seconds, and had a core for half a second.
+    let mut stats = crate::loader::stats::tests::stats(900, 100, 2000);
+    stats.segments[1].cpu = std::time::Duration::from_millis(500);
+    let picture = cpu::picture(&stats);
+    assert_eq!(picture.title, "Where 0.60 CPU seconds went");
+    assert!(
+        picture.elements.contains(">0.50 s · 83 %<"),
+        "{}",
+        picture.elements
+    );
+}
+
+#[test]
+fn the_last_batches_are_recorded_with_their_waits() {
+    within("batches", |folder| {
+        let slow = |n: u64| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < std::time::Duration::from_micros(10) {}
+            n
+        };
+        let graph = Graph::range(0..3000).map(slow).batch(3);
+        let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+        let report = loader.report(folder.join("report.html")).unwrap();
+        let (recent, started) = (&loader.engine.recent, report.started);
+        assert_eq!(loader.epoch(0).blocking().count(), 1000);
+        recent.begin();
+        let batches = recent.end(started);
+        assert_eq!(batches.len(), 512);
+        for pair in batches.windows(2) {
+            let [one, next] = pair else { unreachable!() };
+            assert!(one.asked <= one.ready && one.ready <= one.used, "{one:?}");
+            assert!(one.used <= next.asked, "{pair:?}");
+        }
+        report.finish().unwrap();
+        let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
+        assert!(page.contains("<b>The last 512 batches</b>"));
+        // Nothing is kept when nobody looks.
+        assert!(!recent.is_watched());
+        assert_eq!(loader.epoch(1).blocking().count(), 1000);
+        recent.begin();
+        assert!(recent.end(started).is_empty());
+    });
 }
 
 /// Returns the page after its scripts have run, and what they complained of; `None` without a
@@ -424,6 +476,9 @@ fn a_browser_shows_the_report() {
               plot.dispatchEvent(new PointerEvent(name, { clientX: area.left + at * area.width, pointerId: 1 }));
             }
             said.push(axis(), document.querySelector("output").textContent, document.title);
+            document.querySelector("[data-do=batches]").click();
+            const drawn = [...document.querySelectorAll(".batches path")].map((path) => path.getAttribute("d"));
+            said.push(drawn.join("").split("M").length - 1);
             document.body.dataset.said = said.join("|");
             </script>"#;
         std::fs::write(&path, page + reader).unwrap();
@@ -433,7 +488,7 @@ fn a_browser_shows_the_report() {
         assert_eq!(complaints, "", "{shown}");
         let said = shown.split_once("data-said=\"").expect("the script ran").1;
         let said: Vec<&str> = said.split_once('"').unwrap().0.split('|').collect();
-        let [all, near, again, dragged, value, title] = said[..] else {
+        let [all, near, again, dragged, value, title, batches] = said[..] else {
             panic!("{said:?}")
         };
         assert!(
@@ -445,6 +500,9 @@ fn a_browser_shows_the_report() {
             !value.is_empty() && title.starts_with("Report of "),
             "{said:?}"
         );
+        // Of the last 64 batches the waits and uses.
+        let batches: usize = batches.parse().unwrap();
+        assert!((64..=2 * 66).contains(&batches), "{batches}");
         assert!(shown.contains("d=\"M0.0 "), "plots are drawn: {shown}");
         let heat = if cfg!(feature = "tune") {
             let place = shown.split_once("id=\"heat\"").expect("a heat map").1;

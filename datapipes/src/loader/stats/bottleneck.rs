@@ -59,7 +59,7 @@ impl Stats {
             .queue
             .as_ref()
             .map_or(Duration::ZERO, |q| q.producer_busy);
-        let sequential = ahead.as_secs_f64() / wall;
+        let sequential = ahead.as_secs_f64() / (wall * self.ranks.max(1) as f64);
         let most = cpu.max_by_key(|s| s.busy);
         let io = self
             .segments

@@ -102,9 +102,10 @@ impl Stats {
 
     /// Adds the figures of another rank of the same epoch. Figures shared by all ranks stay as they
     /// are: processes, the device stage, and the consumer's waits for it.
-    fn add(&mut self, other: Stats) {
+    pub(super) fn add(&mut self, other: Stats) {
         self.wall = self.wall.max(other.wall);
         self.memory.add(other.memory);
+        self.ranks += other.ranks;
         self.delivered += other.delivered;
         self.skipped += other.skipped;
         self.skipped_items.extend(other.skipped_items);
@@ -250,6 +251,7 @@ impl Stats {
             workers: run.engine.active_workers(),
             tuned: lock(&run.engine.live.tried).clone(),
             epochs: 1,
+            ranks: 1,
             queue: queue(
                 &run.root_queue,
                 bytes[plan.segments.len() + run.queues.len()],

@@ -77,6 +77,9 @@ pub struct Stats {
     /// Number of epochs that the figures are of.
     #[cfg_attr(feature = "serde", serde(default))]
     pub(super) epochs: u64,
+    /// Number of ranks that the epoch reads in turn, each with threads of its own.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) ranks: u64,
     /// The queue before the consumer, if it paid for itself.
     pub queue: Option<QueueStats>,
     /// The device stage, if the epoch is read by one.
@@ -549,4 +552,4 @@ mod seconds {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::loader) mod tests;

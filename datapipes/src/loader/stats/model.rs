@@ -145,7 +145,11 @@ impl<'a> Model<'a> {
         let threads: Vec<_> = (0..self.threads.len())
             .map(|number| self.thread(number, &gone))
             .collect();
-        let on_threads: f64 = threads.iter().map(|part| part.seconds).sum();
+        let works = |gone: &[bool]| -> f64 {
+            let threads = 0..self.threads.len();
+            threads.map(|number| self.work(number, gone)).sum()
+        };
+        let on_threads = works(&gone);
         let parallel: Vec<_> = stats.segments.iter().enumerate().collect();
         let cpu = |segment: &SegmentStats| {
             segment.work == Work::Cpu && segment.processes.is_none() && !segment.inline
@@ -155,9 +159,7 @@ impl<'a> Model<'a> {
             .filter(|(_, segment)| cpu(segment))
             .map(|(_, segment)| segment.cpu.as_secs_f64())
             .sum();
-        let all: f64 = (0..self.threads.len())
-            .map(|number| self.thread(number, &vec![false; gone.len()]).seconds)
-            .sum();
+        let all = works(&vec![false; gone.len()]);
         let is_saturated = computed + all * self.batches >= SATURATED * self.cores as f64 * wall;
 
         let mut parts = vec![part(PartKind::Consumer, "the step".to_owned(), step, None)];
@@ -290,14 +292,23 @@ impl<'a> Model<'a> {
 
     /// Returns what a thread needs for a batch.
     fn thread(&self, number: usize, gone: &[bool]) -> PartPace {
-        let Thread { name, scale } = &self.threads[number];
+        let name = self.threads[number].name.clone();
         let on = |id: usize| self.homes[id] == Home::Thread(number) && !gone[id];
-        let nodes = (0..gone.len()).filter(|id| on(*id));
+        // Each rank has such a thread, except that the consumer is one.
+        let is_consumer = number == 0 && self.stats.queue.is_none();
+        let ranks = if is_consumer { 1 } else { self.stats.ranks };
+        let seconds = self.work(number, gone) / ranks.max(1) as f64;
+        part(PartKind::Thread, name, seconds, self.slowest(on))
+    }
+
+    /// Returns the time that a thread, of all ranks together, works for a batch.
+    fn work(&self, number: usize, gone: &[bool]) -> f64 {
+        let on = |id: &usize| self.homes[*id] == Home::Thread(number) && !gone[*id];
+        let nodes = (0..gone.len()).filter(on);
         let busy: f64 = nodes
             .map(|id| self.stats.nodes[id].busy.as_secs_f64())
             .sum();
-        let seconds = busy * scale / self.batches;
-        part(PartKind::Thread, name.clone(), seconds, self.slowest(on))
+        busy * self.threads[number].scale / self.batches
     }
 
     /// Returns the share of a segment's work that is left. Its requests are left as long as one of

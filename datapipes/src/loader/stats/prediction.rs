@@ -66,8 +66,11 @@ pub enum PartKind {
 pub struct CacheGain {
     /// The node whose items are kept.
     pub node: String,
-    /// Bytes of its items in an epoch, as far as epochs have come; `None` if their weight is
-    /// [unknown](crate::Weigh).
+    /// Number of its items in an epoch, as far as epochs have come: of an epoch that was cut short
+    /// fewer than the data have, of one that reads the data several times, as after a
+    /// [`cycle`](crate::Graph::cycle), more.
+    pub items: u64,
+    /// Bytes of these items; `None` if their weight is [unknown](crate::Weigh).
     pub bytes: Option<u64>,
     /// Batches per second once the cache is full.
     pub batches_per_second: f64,
@@ -123,10 +126,16 @@ impl fmt::Display for Prediction {
 
 impl fmt::Display for CacheGain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CacheGain { node, gain, .. } = self;
+        let CacheGain {
+            node, items, gain, ..
+        } = self;
+        write!(
+            f,
+            "Caching the {items} items of `{node}` in an epoch needs "
+        )?;
         match self.bytes {
-            Some(bytes) => write!(f, "Caching after `{node}` needs {}", Bytes(bytes))?,
-            None => write!(f, "Caching after `{node}` needs an unknown number of bytes")?,
+            Some(bytes) => write!(f, "{}", Bytes(bytes))?,
+            None => write!(f, "an unknown number of bytes")?,
         }
         write!(f, " and gives {gain:.1} times the rate")
     }

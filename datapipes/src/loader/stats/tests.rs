@@ -64,7 +64,7 @@ fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
     stats(waited_ms, driver_ms, cpu_ms).find_bottleneck()
 }
 
-pub(super) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
+pub(in crate::loader) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
     Stats {
         wall: SECOND,
         delivered: 1,
@@ -86,6 +86,7 @@ pub(super) fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
         workers: 2,
         tuned: Vec::new(),
         epochs: 1,
+        ranks: 1,
         queue: Some(QueueStats {
             depth: 4,
             occupancy: 1.0,
@@ -114,6 +115,25 @@ fn the_part_that_sets_the_pace_is_named() {
         said(900, 50, 200),
         "segment A (load): waiting for I/O, with 3.5 of at most 4 morsels in flight"
     );
+}
+
+#[test]
+fn the_threads_of_several_ranks_have_the_time_each() {
+    // Each rank has a thread ahead of the consumer, busy for 60 % of the same second.
+    let mut both = stats(400, 600, 100);
+    both.add(stats(400, 600, 100));
+    let sequential = "the sequential part, mostly `batch`: its thread is busy for 60 % of the time";
+    assert_eq!(both.find_bottleneck(), sequential);
+    let parts = both.what_if().unwrap().cores(64).predict().unwrap().parts;
+    let thread = parts.iter().find(|part| part.kind == PartKind::Thread);
+    // Two batches in 0.6 s.
+    let seconds = thread.unwrap().seconds;
+    assert!((seconds - 0.3).abs() < 1e-9, "{seconds}");
+    // One core does the work of both threads, and that of the workers.
+    let parts = both.what_if().unwrap().cores(1).predict().unwrap().parts;
+    let core = parts.iter().find(|part| part.kind == PartKind::Cores);
+    let seconds = core.unwrap().seconds;
+    assert!((seconds - 0.701).abs() < 1e-9, "{seconds}");
 }
 
 #[test]

@@ -179,6 +179,7 @@ impl WhatIf {
         let node = &self.stats.nodes[id];
         CacheGain {
             node: node.name.clone(),
+            items: node.items / self.stats.epochs.max(1),
             bytes: node.bytes.map(|bytes| bytes / self.stats.epochs.max(1)),
             batches_per_second: 1.0 / seconds,
             gain: without / seconds,

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use super::{Tuner, Tuning};
 use crate::loader::DataLoader;
 use crate::loader::blame::{TUNE, begin_answer, write_answer};
+use crate::loader::settings_file::check_path;
+use crate::loader::whole_file::{probe, replace};
 use crate::{BoxError, Error, ErrorKind, Result};
 
 /// `grid` or `search`.
@@ -71,13 +73,17 @@ impl<T: Send + 'static> DataLoader<T> {
         begin_answer();
         let value = |name: &str| std::env::var(name).ok();
         let picture = std::env::var_os(PICTURE).map(PathBuf::from);
+        // The runs may take an hour.
+        check_path(Path::new(&out))?;
+        picture.as_deref().map_or(Ok(()), check_picture)?;
         let tuning = self.tuned(step, value)?;
-        tuning.save(Path::new(&out))?;
-        if let Some(picture) = picture {
-            std::fs::write(&picture, tuning.heat_map())
-                .map_err(|error| Error::io(error).within(picture.display()))?;
-        }
+        // First what needs no path of the user.
         write_answer(ANSWER, &tuning)?;
+        tuning.save(Path::new(&out))?;
+        if let Some(path) = picture {
+            let written = replace(&path, tuning.heat_map().as_bytes());
+            written.map_err(|error| Error::io(error).within(path.display()))?;
+        }
         Ok(true)
     }
 
@@ -112,6 +118,10 @@ impl<T: Send + 'static> DataLoader<T> {
             }
         }
     }
+}
+
+fn check_picture(path: &Path) -> Result<()> {
+    probe(path).map_err(|error| Error::io(error).within(path.display()))
 }
 
 /// Parses the value of a variable.

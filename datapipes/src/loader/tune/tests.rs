@@ -497,6 +497,58 @@ fn what_a_run_has_learned_of_its_requests_is_where_the_next_begins() {
 }
 
 #[test]
+fn settings_that_nobody_chose_are_not_saved() {
+    let path = fresh("automatic.json");
+    let saved = |builder: Builder<Vec<u64>>| {
+        builder.build().unwrap().save_settings(&path).unwrap();
+        let builder = DataLoader::builder(batches()).settings_from(&path).unwrap();
+        let settings = builder.build().unwrap().engine.settings.clone();
+        (settings.auto_workers, settings.workers, settings.prefetch)
+    };
+    let cores = DataLoader::builder(batches()).build().unwrap();
+    let cores = cores.engine.settings.workers;
+    assert_eq!(saved(DataLoader::builder(batches())), (true, cores, None));
+    // A share of other cores is another number.
+    let share = DataLoader::builder(batches()).cpu_share(0.5);
+    assert_eq!(saved(share), (true, cores, None));
+    let chosen = DataLoader::builder(batches()).workers(3).prefetch(2);
+    assert_eq!(saved(chosen), (false, 3, Some(2)));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_settings_file_is_replaced_whole_or_not_at_all() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let path = fresh("whole.json");
+    found(&batches(), point(3, 5)).save(&path).unwrap();
+    let before = fs::metadata(&path).unwrap().ino();
+    found(&batches(), point(4, 5)).save(&path).unwrap();
+    // A reader that has the old file open reads on in it.
+    assert_ne!(fs::metadata(&path).unwrap().ino(), before);
+    assert!(
+        fs::read_to_string(&path)
+            .unwrap()
+            .contains("\"workers\": 4")
+    );
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o400, 0o400);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_settings_file_that_would_block_is_refused() {
+    let path = fresh("pipe.json");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let error = found(&batches(), point(3, 5)).save(&path).unwrap_err();
+    assert!(error.to_string().contains("pipe.json"), "{error}");
+    let error = DataLoader::builder(batches())
+        .settings_from(&path)
+        .unwrap_err();
+    assert!(error.to_string().contains("pipe.json"), "{error}");
+}
+
+#[test]
 fn a_settings_file_of_version_1_is_still_read() {
     let (graph, path) = (batches(), fresh("version-1.json"));
     found(&graph, point(3, 5)).save(&path).unwrap();

@@ -276,6 +276,7 @@ impl LoadedPart {
             stake: Some(self.room),
             largest_item: largest,
             partial: false,
+            draws: None,
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
             .iter()

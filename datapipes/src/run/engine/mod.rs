@@ -32,6 +32,7 @@ use crate::plan::Plan;
 #[cfg(target_os = "linux")]
 use crate::run::child::{Supervisors, supervisors};
 use crate::run::pool::Pool;
+use crate::run::recent_batches::RecentBatches;
 use crate::run::scope::Scope;
 use crate::run::segment::Learned;
 use crate::run::timeline::TimelineSlot;
@@ -59,6 +60,8 @@ pub(crate) struct Engine {
     pub settings: Settings,
     /// Events, while a trace is written.
     pub timeline: Arc<TimelineSlot>,
+    /// The last batches that were taken, while a report is recorded.
+    pub recent: RecentBatches,
     /// Settings that change while epochs run.
     pub live: Live,
     /// Measured values of each segment, passed from one epoch to the next.
@@ -94,6 +97,7 @@ impl Engine {
             plan,
             settings,
             timeline: Arc::default(),
+            recent: RecentBatches::default(),
             learned,
             batches,
             pool: OnceLock::new(),
@@ -195,6 +199,7 @@ impl Engine {
             stake: None,
             largest_item: self.settings.largest_item,
             partial: false,
+            draws: None,
         };
         Ok((scope, info))
     }

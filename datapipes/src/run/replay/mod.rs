@@ -56,6 +56,8 @@ pub(crate) struct NodeResult<'a> {
     pub way: Way,
     pub time: Duration,
     pub made: &'a [&'a Carried],
+    /// First words of the random numbers that the node asked for.
+    pub draws: Option<[u32; 4]>,
 }
 
 /// Callback for the result of each node on the way.
@@ -83,7 +85,8 @@ impl<'e> Replayer<'e> {
             rank: engine.settings.rank,
             uneven: engine.settings.uneven,
         };
-        let (scope, info) = engine.begin(epoch, share, false)?;
+        let (scope, mut info) = engine.begin(epoch, share, false)?;
+        info.draws = Some(Arc::default());
         let nodes = &engine.flow.nodes;
         let source = target.source().unwrap_or(u16::MAX);
         let mut repeats: Vec<Option<usize>> = Vec::with_capacity(nodes.len());

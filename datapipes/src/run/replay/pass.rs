@@ -83,11 +83,20 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         made: impl IntoIterator<Item = &'a Carried>,
     ) {
         let made: Vec<&Carried> = made.into_iter().collect();
+        let Replayer {
+            engine,
+            info,
+            target,
+            ..
+        } = self.replayer;
+        let node = &engine.flow.nodes[id];
+        let draws = info.draws.as_ref();
         (self.show)(&NodeResult {
-            node: &self.replayer.engine.flow.nodes[id],
+            node,
             way,
             time,
             made: &made,
+            draws: draws.and_then(|draws| draws.take(&node.name, target)),
         });
     }
 

@@ -231,7 +231,7 @@ fn caches_are_listed_by_what_they_give_and_then_by_what_they_need() {
         (of("augment").bytes, of("augment").gain_per_byte()),
         (None, None)
     );
-    let text = "Caching after `decode` needs 40.0 MB and gives 10.0 times the rate";
+    let text = "Caching the 1000 items of `decode` in an epoch needs 40.0 MB and gives 10.0 times the rate";
     assert_eq!(of("decode").to_string(), text);
     let same = what_if.clone().cache_after("decode").predict().unwrap();
     assert_eq!(same.batches_per_second, of("decode").batches_per_second);
