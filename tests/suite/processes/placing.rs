@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datapipes::{
     Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Pipe, Processes,
     Reader, Result, Wire, Writer,
 };
+use datapipes_io::{FileGraphExt, FileRef};
 use futures::{StreamExt, stream};
 
 use super::crimes::soon;
@@ -300,6 +301,35 @@ fn told_squares(items: u64) -> (DataLoader<u64>, Receiver<()>) {
 
 fn whole(loader: &DataLoader<u64>, epoch: u64) -> Vec<u64> {
     loader.epoch(epoch).blocking().map(Result::unwrap).collect()
+}
+
+/// Files that are read in a process have queued there, which is no time of the segment's work.
+#[test]
+fn work_in_a_process_takes_no_longer_than_the_epoch() {
+    fn slow(files: Graph<FileRef>) -> Graph<u64> {
+        files.load_files().map(|file| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(500) {}
+            file.data.len() as u64
+        })
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, b"abc").unwrap();
+    let files = Graph::from_vec(vec![FileRef::new(path); 200]);
+    let loader = DataLoader::builder(files.in_processes(1, slow))
+        .build()
+        .unwrap();
+    whole(&loader, 0);
+    let begun = Instant::now();
+    assert_eq!(whole(&loader, 1), [3; 200]);
+    let segment = loader.stats().unwrap().segments[0].clone();
+    assert!(
+        segment.busy >= Duration::from_millis(100) && segment.busy <= begun.elapsed(),
+        "{segment:?}"
+    );
+    // Jobs of items that take so long have several.
+    assert!(segment.morsels < 100, "{segment:?}");
 }
 
 #[test]

@@ -816,6 +816,7 @@ impl Server {
         };
         Done {
             number: job.number,
+            busy: job.busy,
             spent,
             counted,
             wanted: job.granted.asked(),

@@ -268,7 +268,9 @@ pub(super) enum Report {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Done {
     pub number: u64,
-    /// Nanoseconds spent on the job.
+    /// Nanoseconds of the job's polls.
+    pub busy: u64,
+    /// Nanoseconds that the job took: those of its polls, or of the waiting too.
     pub spent: u64,
     /// Counts since the last output.
     pub counted: Counted,
@@ -290,6 +292,7 @@ pub(super) struct LogLine {
 impl Done {
     fn write<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         to.number(self.number);
+        to.number(self.busy);
         to.number(self.spent);
         self.counted.encode(to)?;
         to.raw(&[u8::from(self.waits), u8::from(self.wanted.is_some())]);
@@ -301,7 +304,8 @@ impl Done {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self> {
-        let (number, spent, counted) = (from.number()?, from.number()?, Wire::decode(from)?);
+        let (number, busy, spent) = (from.number()?, from.number()?, from.number()?);
+        let counted = Wire::decode(from)?;
         let waits = bool::decode(from)?;
         let wanted = if bool::decode(from)? {
             Some((DType::decode(from)?, usize::decode(from)?))
@@ -310,6 +314,7 @@ impl Done {
         };
         Ok(Done {
             number,
+            busy,
             spent,
             counted,
             wanted,
@@ -494,6 +499,7 @@ mod tests {
     fn reports_arrive() {
         let done = || Done {
             number: 5,
+            busy: 900,
             spent: 1000,
             counted: vec![vec![1, 2, 3, 4, 5]],
             wanted: Some((DType::U8, 7)),

@@ -456,7 +456,7 @@ impl<'a> Session<'a> {
         task.job
             .gauge
             .busy_ns
-            .fetch_add(done.spent, Ordering::Relaxed);
+            .fetch_add(done.busy, Ordering::Relaxed);
         match task.alone {
             None => task.job.finish(),
             Some(item) => {
