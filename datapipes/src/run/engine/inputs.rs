@@ -8,28 +8,14 @@
 use std::slice;
 use std::sync::Arc;
 
-use super::{Cursors, Engine, EpochRun};
+use super::node_log::{NodeLog, Wired};
+use super::{Cursors, EpochRun};
 use crate::checkpoint::{
     ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Recorder, Saving, SegmentLog,
-    SnapshotTrace, Trace, Unordered,
+    Trace, Unordered,
 };
 use crate::graph::{AnyItems, FlowNode, Op};
-use crate::plan::Placement;
 use crate::{Arity, Context, Wanted};
-
-/// A stream, with its trace for checkpoints.
-pub(super) struct Wired {
-    pub items: AnyItems,
-    /// Set if checkpoints can be taken.
-    pub trace: Option<Arc<dyn Trace>>,
-}
-
-impl Wired {
-    fn trace(&self) -> Arc<dyn Trace> {
-        let trace = self.trace.clone();
-        trace.expect("everything in a resumable loader has a trace")
-    }
-}
 
 /// Positions, one range after another.
 pub(super) type Ranges = Vec<(u64, u64)>;
@@ -51,37 +37,6 @@ enum LogKind {
     Segment { key: usize, through: u64 },
     /// Snapshots that the node takes.
     Snapshots,
-}
-
-/// Log of a node's items.
-#[derive(Clone)]
-pub(super) enum NodeLog {
-    None,
-    /// Trace of a node without a log of its own.
-    Trace(Arc<dyn Trace>),
-    Unordered(Arc<Unordered>),
-    Segment(Arc<SegmentLog>),
-    Snapshots(Arc<Recorder>),
-}
-
-impl NodeLog {
-    /// Returns the trace of one of the node's outputs, if checkpoints can be taken.
-    pub(super) fn trace(&self, port: usize) -> Option<Arc<dyn Trace>> {
-        match self {
-            NodeLog::None => None,
-            NodeLog::Trace(trace) => Some(trace.clone()),
-            NodeLog::Unordered(log) => Some(log.clone()),
-            NodeLog::Segment(log) => Some(log.clone()),
-            NodeLog::Snapshots(recorder) => Some(Arc::new(SnapshotTrace(recorder.clone(), port))),
-        }
-    }
-
-    pub(super) fn recorder(&self) -> Option<&Arc<Recorder>> {
-        match self {
-            NodeLog::Snapshots(recorder) => Some(recorder),
-            _ => None,
-        }
-    }
 }
 
 /// The part of its inputs that a node needs, or that neighbours which run as one need.
@@ -417,36 +372,6 @@ fn restored(cursor: Option<&Cursor>) -> NodeState {
         state,
         used,
         ..NodeState::default()
-    }
-}
-
-/// Returns the nodes whose items arrive or leave in any order, if checkpoints can be taken; for a
-/// resumed epoch, the nodes for which it was so before.
-pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool> {
-    let nodes = || engine.flow.nodes.iter();
-    match resumed {
-        _ if !engine.settings.resumable => vec![false; engine.flow.nodes.len()],
-        Some(cursors) if !cursors.is_empty() => nodes()
-            .map(|node| {
-                cursors
-                    .get(&node.name)
-                    .is_some_and(|cursor| cursor.unordered)
-            })
-            .collect(),
-        _ => {
-            let unordered = engine.plan.unordered(&engine.flow);
-            let own = |id: usize| match engine.plan.places[id] {
-                Placement::Segment(number) => {
-                    engine.plan.segments[number].nodes.last() == Some(&id)
-                }
-                Placement::Inline => true,
-                // A one-to-one node is unordered if its upstream is.
-                Placement::Queue(_) => engine.flow.nodes[id].hints().lineage,
-            };
-            (0..nodes().len())
-                .map(|id| unordered[id] && own(id))
-                .collect()
-        }
     }
 }
 

@@ -5,14 +5,14 @@
 //! segment, an [`Intake`] says which part of its inputs is needed, and makes the log of its items
 //! over the traces of the opened streams.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
-use super::inputs::{Intake, NodeLog, Ranges, Wired};
+use super::inputs::{Intake, Ranges};
+use super::node_log::{NodeLog, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
@@ -31,9 +31,6 @@ use crate::run::segment::{InputLog, Segment, SegmentSettings};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
-
-/// Outputs of splits, by node and round.
-pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, NodeLog)>;
 
 /// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
 /// input is quick.
