@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::compression::{Expansion, Packing, packing_of, unpack, unpacker};
-use super::{Entries, Entry};
+use super::entry::{Entries, Entry};
 
 /// Position of a record in a file; in a compressed file, in the decompressed content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

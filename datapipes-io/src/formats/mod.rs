@@ -40,6 +40,7 @@ pub mod arrow;
 mod compression;
 #[cfg(feature = "csv")]
 mod csv;
+mod entry;
 mod fields;
 mod format;
 mod framing;
@@ -74,8 +75,9 @@ pub use arrow::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
 pub use csv::Csv;
+pub use entry::{Entries, Entry};
 pub use fields::{Decoded, FieldDecoder};
-pub use format::{Entries, Entry, Format, ReadAs};
+pub use format::{Format, ReadAs};
 pub use framing::{Frame, Framing, Part, Place, Splitter, records};
 pub use idx::Idx;
 pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};

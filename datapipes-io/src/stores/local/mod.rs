@@ -6,7 +6,7 @@ mod list;
 mod map;
 mod store;
 
-pub use list::{ListFiles, list_files};
+pub use list::ListFiles;
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
 #[cfg(all(feature = "arrow", feature = "mmap"))]
