@@ -28,7 +28,7 @@ enum Unit {
     Rows,
     /// Number that the user gave.
     Each(usize),
-    /// Its share of all items.
+    /// Share of all items.
     Share,
     /// One: batches are counted.
     #[default]

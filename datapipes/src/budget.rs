@@ -270,8 +270,8 @@ pub(crate) enum Limit {
     /// Three quarters of its share: the rest is left to the first part.
     Most,
     Share,
-    /// Its share, without what the inputs of other parts take of it: they are not used up before the
-    /// first part is done.
+    /// Share of the part, without what the inputs of other parts take of it: they are not used up
+    /// before the first part is done.
     BesideInputs,
 }
 

@@ -685,7 +685,7 @@ impl Source {
 /// through re-exports to the file that defines what it names.
 struct Modules<'a> {
     files: BTreeMap<String, &'a Source>,
-    /// Of each module: name → path from the crate's root.
+    /// Names of each module, with their paths from the crate's root.
     imports: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
@@ -1067,7 +1067,8 @@ fn check_crate(file: &Source, modules: &Modules<'_>, broken: &mut Vec<String>) {
 /// Words that a doc comment does not begin with: a reader looks for what the thing does or is.
 const NO_FIRST_WORDS: &[&str] = &[
     "What", "How", "Whether", "Which", "Where", "Who", "Whose", "Whom", "Why", "When", "Of",
-    "That", "As", "Says", "So", "And", "Or", "But", "By", "If", "For",
+    "That", "As", "Says", "So", "And", "Or", "But", "By", "If", "For", "It", "Its", "This",
+    "There", "These", "No", "Not", "In", "With", "Without", "Since", "Never", "After",
 ];
 
 fn check_first_words(file: &Source) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! What a file holds: its entries, and where each belongs.
+//! Entries of a file, and the place of each.
 
 use std::sync::Arc;
 

@@ -325,7 +325,7 @@ struct Grouper {
 struct Open {
     sample: Sample,
     origin: Origin,
-    /// Its key by the names of origins, which errors contain: an upstream step may have renamed its
+    /// Key by the names of origins, which errors contain: an upstream step may have renamed its
     /// files.
     known: Option<Arc<str>>,
     /// True if one of its members failed.

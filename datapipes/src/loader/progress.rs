@@ -148,7 +148,7 @@ enum Drawing {
     NotYet,
     /// A thread draws: it ends when the first end is dropped, and the second tells when it has.
     Runs(Sender<()>, Receiver<()>),
-    /// Not any more, or never.
+    /// Drawing has ended, or never begins.
     Over,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct RankEpoch<T> {
     /// Cursors of its nodes when it ended.
     ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     pub blocking: bool,
-    /// Since when the consumer waits for an item.
+    /// Time at which the consumer began to wait for an item.
     waiting_since: Option<Instant>,
     events: ConsumerEvents,
     /// True if a trace was being written when the consumer last asked the graph: what each item

@@ -178,7 +178,7 @@ fn shard<T: Send + 'static>(
     })
 }
 
-/// This rank's knowledge of the round that is being dealt.
+/// Knowledge of a rank about the round that is being dealt.
 #[derive(Clone, Copy, Default)]
 struct DealtRound {
     /// Number of ranks that had their turn.

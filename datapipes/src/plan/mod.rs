@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 pub(crate) enum Placement {
     /// On the thread of its reader.
     Inline,
-    /// In a segment.
+    /// Runs in a segment.
     Segment(usize),
     /// On a thread of its own, which fills a queue.
     Queue(Prefetch),

@@ -412,7 +412,7 @@ impl MorselJob {
                 }
             });
             match next.await.unwrap_or_else(|payload| {
-                // Guards catch panics of running pipes; this is a pipe that panics when
+                // Instruments catch panics of running pipes; this is a pipe that panics when
                 // applied.
                 output = Some(Box::new(EmptyChunks));
                 Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))

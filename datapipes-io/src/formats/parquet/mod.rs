@@ -327,7 +327,7 @@ struct Current {
     reader: Option<ParquetRecordBatchReader>,
     /// Number of its remaining rows.
     left: usize,
-    /// Its rows that match the filter; empty if there is no filter.
+    /// Rows that match the filter; empty if there is no filter.
     rows: Vec<usize>,
 }
 

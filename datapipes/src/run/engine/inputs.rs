@@ -23,7 +23,7 @@ pub(super) type Ranges = Vec<(u64, u64)>;
 /// Log that a node keeps of its items, by what has to be known to resume it.
 #[derive(Clone, Copy)]
 enum LogKind {
-    /// No checkpoints can be taken.
+    /// Nothing, since no checkpoints can be taken.
     None,
     /// None of its own: each output has the position of its input.
     OfInput,

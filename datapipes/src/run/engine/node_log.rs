@@ -1,4 +1,4 @@
-//! What a node that was wired has: its stream, and the log of its items for checkpoints.
+//! The stream of a node that was wired, and the log of its items for checkpoints.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What an epoch reads, and where it begins.
+//! The rank whose data an epoch reads, and the positions at which it begins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -379,7 +379,7 @@ impl EpochRun {
             Some(produced) => node.edge.counted(items, None, Some(produced.clone())),
             None => items,
         };
-        // Each link of a chain is guarded by itself.
+        // Each link of a chain has an instrument of its own.
         if !matches!(log, NodeLog::Segment(_)) {
             items = node.edge.instrument(items, context.clone());
         }
