@@ -203,15 +203,15 @@ pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
 
 /// One entry of a [`Ledger`]: a number, and a payload that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Number of the entry, from 0.
     pub number: u64,
     payload: [u64; 4],
 }
 
-impl Entry {
+impl LedgerEntry {
     fn new(number: u64) -> Self {
-        Entry {
+        LedgerEntry {
             number,
             payload: [1, 2, 3, 4].map(|word| crate::rng::mix(number ^ (word << 60))),
         }
@@ -241,9 +241,9 @@ impl Ledger {
     }
 
     /// Returns the entries, in order.
-    pub fn source(&self) -> Graph<Entry> {
+    pub fn source(&self) -> Graph<LedgerEntry> {
         Graph::range(0..self.entries)
-            .map(Entry::new)
+            .map(LedgerEntry::new)
             .named("ledger")
     }
 
@@ -251,7 +251,7 @@ impl Ledger {
     ///
     /// # Panics
     /// Panics if an entry is missing, doubled or damaged; the message names some.
-    pub fn check_complete(&self, arrived: &[Entry]) {
+    pub fn check_complete(&self, arrived: &[LedgerEntry]) {
         self.check(arrived, |_| false);
     }
 
@@ -260,12 +260,12 @@ impl Ledger {
     ///
     /// # Panics
     /// Panics if an entry is missing, doubled, damaged, or there although it should be absent.
-    pub fn check(&self, arrived: &[Entry], absent: impl Fn(u64) -> bool) {
+    pub fn check(&self, arrived: &[LedgerEntry], absent: impl Fn(u64) -> bool) {
         let mut counts = vec![0u32; self.entries as usize];
         for entry in arrived {
             assert_eq!(
                 *entry,
-                Entry::new(entry.number),
+                LedgerEntry::new(entry.number),
                 "entry {} is damaged",
                 entry.number
             );
@@ -287,9 +287,9 @@ impl Ledger {
     ///
     /// # Panics
     /// Panics if they did not.
-    pub fn check_prefix(&self, arrived: &[Entry]) {
+    pub fn check_prefix(&self, arrived: &[LedgerEntry]) {
         for (place, entry) in arrived.iter().enumerate() {
-            assert_eq!(*entry, Entry::new(place as u64), "at place {place}");
+            assert_eq!(*entry, LedgerEntry::new(place as u64), "at place {place}");
         }
     }
 }

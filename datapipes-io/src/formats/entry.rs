@@ -1,15 +1,15 @@
-//! Entries of a file, and the place of each.
+//! FileEntries of a file, and the place of each.
 
 use std::sync::Arc;
 
 use datapipes::{Children, Context, Error, Item, Origin, Result};
 
-/// An iterator over the entries of a file. It is not polled again after an [`Entry::Broken`].
-pub type Entries<T> = Box<dyn Iterator<Item = Entry<T>> + Send>;
+/// An iterator over the entries of a file. It is not polled again after an [`FileEntry::Broken`].
+pub type FileEntries<T> = Box<dyn Iterator<Item = FileEntry<T>> + Send>;
 
 /// An entry of a file.
 #[derive(Debug)]
-pub enum Entry<T> {
+pub enum FileEntry<T> {
     /// An item, and its name if it has one.
     Item(Option<Arc<str>>, T),
     /// An item that cannot be read; others may follow.
@@ -21,18 +21,18 @@ pub enum Entry<T> {
     Skip(u64),
 }
 
-impl<T> Entry<T> {
+impl<T> FileEntry<T> {
     /// Returns an item without a name.
     pub fn item(value: T) -> Self {
-        Entry::Item(None, value)
+        FileEntry::Item(None, value)
     }
 
     /// Converts a result into an item without a name, or an item that cannot be read, after which
     /// others may follow.
     pub fn from_result(result: Result<T>) -> Self {
         match result {
-            Ok(value) => Entry::item(value),
-            Err(error) => Entry::Bad(None, error),
+            Ok(value) => FileEntry::item(value),
+            Err(error) => FileEntry::Bad(None, error),
         }
     }
 
@@ -46,7 +46,7 @@ impl<T> Entry<T> {
         cx: &Context,
     ) -> Option<Result<Item<T>>> {
         let index = *next;
-        *next = index.saturating_add(if let Entry::Skip(items) = self {
+        *next = index.saturating_add(if let FileEntry::Skip(items) = self {
             items
         } else {
             1
@@ -56,10 +56,10 @@ impl<T> Entry<T> {
             None => children.at(index),
         };
         Some(match self {
-            Entry::Item(name, value) => Ok(Item::new(value, place(name))),
-            Entry::Bad(name, error) => Err(error.of(&place(name))),
-            Entry::Broken(error) => Err(error.of(file)),
-            Entry::Skip(items) => {
+            FileEntry::Item(name, value) => Ok(Item::new(value, place(name))),
+            FileEntry::Bad(name, error) => Err(error.of(&place(name))),
+            FileEntry::Broken(error) => Err(error.of(file)),
+            FileEntry::Skip(items) => {
                 cx.count_dropped(items);
                 return None;
             }

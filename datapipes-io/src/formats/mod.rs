@@ -75,10 +75,10 @@ pub use arrow::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
 pub use csv::Csv;
-pub use entry::{Entries, Entry};
+pub use entry::{FileEntries, FileEntry};
 pub use fields::{Decoded, FieldDecoder};
 pub use format::{Format, ReadAs};
-pub use framing::{Frame, Framing, Part, Place, Splitter, records};
+pub use framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
 pub use idx::Idx;
 pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};
 pub use json_row::Row;
