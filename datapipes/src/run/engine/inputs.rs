@@ -1,7 +1,7 @@
 //! Decides which part of its inputs a node needs, and what log it keeps of its items for
 //! checkpoints.
 //!
-//! Calls go one way. [`wiring`](super::wiring) asks for the [`Intake`] of a node, opens the streams
+//! Calls go one way. [`wiring`](super::wiring) asks for the [`NodeInputs`] of a node, opens the streams
 //! that it names, and gives their traces back for the node's [`NodeLog`]. Nothing is opened here, and
 //! nothing of `wiring` is called.
 
@@ -40,7 +40,7 @@ enum LogKind {
 }
 
 /// The part of its inputs that a node needs, or that neighbours which run as one need.
-pub(super) struct Intake<'a> {
+pub(super) struct NodeInputs<'a> {
     run: &'a EpochRun,
     /// The node; of neighbours, the last.
     id: usize,
@@ -56,7 +56,7 @@ pub(super) struct Intake<'a> {
 }
 
 /// Decisions, before anything is opened.
-impl<'a> Intake<'a> {
+impl<'a> NodeInputs<'a> {
     /// Decides for a node that runs inline.
     pub(super) fn of_node(
         run: &'a EpochRun,
@@ -116,7 +116,7 @@ impl<'a> Intake<'a> {
             LogKind::Segment { key, .. } => key,
             _ => id,
         };
-        let mut intake = Intake {
+        let mut node_inputs = NodeInputs {
             run,
             id,
             round,
@@ -132,10 +132,10 @@ impl<'a> Intake<'a> {
             Op::Rerun(_) => &[],
             _ => &first.inputs[..],
         };
-        let (parts, outputs) = intake.parts(inputs.len());
-        intake.inputs = inputs.iter().copied().zip(parts).collect();
-        intake.outputs = outputs;
-        intake
+        let (parts, outputs) = node_inputs.parts(inputs.len());
+        node_inputs.inputs = inputs.iter().copied().zip(parts).collect();
+        node_inputs.outputs = outputs;
+        node_inputs
     }
 
     /// Returns the wanted part of each of `inputs` inputs, and the positions of the outputs.
@@ -205,7 +205,7 @@ impl<'a> Intake<'a> {
 }
 
 /// Inputs, log and context of the node, after its inputs were opened.
-impl Intake<'_> {
+impl NodeInputs<'_> {
     /// Makes the log, which reads the traces of the inputs.
     pub(super) fn log(&self, opened: &[Wired]) -> NodeLog {
         let (run, node) = (self.run, self.node());
