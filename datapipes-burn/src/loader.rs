@@ -10,7 +10,7 @@ use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
 use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result};
 
-use crate::count::{Count, Told};
+use crate::count::{Count, GivenCounts};
 use crate::epoch::{Batches, Conversion, Reading};
 use crate::{IntoBurn, Waits};
 
@@ -55,7 +55,7 @@ use crate::{IntoBurn, Waits};
 pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
     conversion: Conversion<B, O>,
-    told: Told,
+    given: GivenCounts,
     parts: Option<Parts<B>>,
     /// Index of the device, if this is a slice.
     device_index: Option<usize>,
@@ -125,7 +125,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
                 rows: None,
                 waits: Arc::default(),
             },
-            told: Told::default(),
+            given: GivenCounts::default(),
             parts: None,
             device_index: None,
             slices: Arc::default(),
@@ -150,14 +150,14 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// without the items that a last batch leaves out. Bad samples that are skipped leave the
     /// progress below the number.
     pub fn items(mut self, items: usize) -> Self {
-        self.told.items = Some(items);
+        self.given.items = Some(items);
         self
     }
 
     /// Sets the number of items in a batch, if batches do not report it themselves: those of
     /// [`new`](BurnLoader::new) do, by [`IntoBurn::rows`].
     pub fn batch_size(mut self, items: usize) -> Self {
-        self.told.batch_size = Some(items);
+        self.given.batch_size = Some(items);
         self
     }
 
@@ -406,15 +406,15 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
             Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
             None => match self.steps {
                 Some(steps) => Count::new(
-                    Told {
+                    GivenCounts {
                         items: None,
-                        ..self.told
+                        ..self.given
                     },
                     Some(steps),
                     self.conversion.rows.is_some(),
                 ),
                 None => Count::new(
-                    self.told,
+                    self.given,
                     self.loader.len_hint(),
                     self.conversion.rows.is_some(),
                 ),
@@ -473,15 +473,15 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         });
         let loader = loader.map_err(|error| format!("part {index} of {devices}: {error}"))?;
         // Ranks have equally many items, while burn would assign more to the last one.
-        let told = Told {
-            items: self.told.items.map(|_| each),
-            ..self.told
+        let given = GivenCounts {
+            items: self.given.items.map(|_| each),
+            ..self.given
         };
         // The checkpoint of a part is not that of the whole.
         let (device_index, reading) = (Some(index), Arc::default());
         Ok(BurnLoader {
             loader,
-            told,
+            given,
             parts: None,
             device_index,
             reading,
@@ -511,7 +511,7 @@ impl<B, O> Clone for BurnLoader<B, O> {
         BurnLoader {
             loader: self.loader.clone(),
             conversion: self.conversion.clone(),
-            told: self.told,
+            given: self.given,
             parts: parts.map(|parts| Parts {
                 devices: parts.devices,
                 make: parts.make.clone(),
@@ -533,7 +533,7 @@ impl<B, O> fmt::Debug for BurnLoader<B, O> {
         f.debug_struct("BurnLoader")
             .field("loader", &self.loader)
             .field("device", &self.conversion.device)
-            .field("told", &self.told)
+            .field("given", &self.given)
             .field("next", &self.next)
             .finish_non_exhaustive()
     }

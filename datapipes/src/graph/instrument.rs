@@ -84,8 +84,8 @@ impl<T: Send + 'static> Instrumented<T> {
 
 /// Returns the error of a pipe that has to tell the inputs of its outputs and did not do so for
 /// these.
-fn untold<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
-    let error = context.lineage()?.unordered().untold()?;
+fn unrecorded<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
+    let error = context.lineage()?.unordered().unrecorded()?;
     // An error that no policy skips ends the epoch, and is made of no input.
     let ends = chunk
         .iter()
@@ -142,7 +142,7 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
-                if let Some(error) = untold(&self.context, &chunk) {
+                if let Some(error) = unrecorded(&self.context, &chunk) {
                     self.dead = true;
                     chunk = Chunk::fail(error);
                 }

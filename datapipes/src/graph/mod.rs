@@ -242,7 +242,7 @@ impl<T: Send + 'static> Graph<T> {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
-        let edge = EdgeOf::<T>::edge_told(weigh);
+        let edge = EdgeOf::<T>::edge_with_weight(weigh);
         self.edit(|node| node.edge = edge)
     }
 

@@ -14,7 +14,7 @@ use crate::budget::{Account, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
-use crate::run::PATIENCE;
+use crate::run::JOIN_TIMEOUT;
 use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
 use crate::sync::lock;
@@ -367,6 +367,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.abort.abort();
         drop(self.take.take());
-        let _ = self.ended.recv_timeout(PATIENCE);
+        let _ = self.ended.recv_timeout(JOIN_TIMEOUT);
     }
 }
