@@ -581,7 +581,7 @@ where
     F: FnMut(Chunk<T>) -> Chunk<U> + Send,
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
-        for _ in 0..PATIENCE {
+        for _ in 0..CHUNKS_PER_POLL {
             let wanted = self.wanted(demand);
             let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 return Poll::Ready(None);
@@ -612,7 +612,7 @@ struct Each<T, F> {
 }
 
 /// Number of chunks without output after which `Each` lets other tasks run.
-const PATIENCE: usize = 32;
+const CHUNKS_PER_POLL: usize = 32;
 
 impl<T, U, F> Chunks<U> for Each<T, F>
 where
@@ -620,7 +620,7 @@ where
     F: FnMut(Item<T>) -> Option<Result<Item<U>>> + Send,
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
-        for _ in 0..PATIENCE {
+        for _ in 0..CHUNKS_PER_POLL {
             let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else {
                 return Poll::Ready(None);
             };

@@ -12,7 +12,7 @@ use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// Time that the drop of the last handle waits for a checkpoint to be on the disk.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which an epoch saves its checkpoint; see
 /// [`Builder::autosave`](super::Builder::autosave).
@@ -116,7 +116,7 @@ impl Drop for Saver {
         let waited = self
             .pending
             .idle
-            .wait_timeout_while(work, PATIENCE, |work| work.is_writing);
+            .wait_timeout_while(work, SAVE_TIMEOUT, |work| work.is_writing);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             let path = self.path.display();
             quietly(
