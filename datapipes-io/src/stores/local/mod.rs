@@ -48,7 +48,9 @@ pub(super) fn retried<T>(
         match attempt() {
             Err(error) if is_interrupted(&error) => {}
             Err(error)
-                if is_crowded(&error) && begun.elapsed() < MAX_DESCRIPTOR_WAIT && !cx.is_cancelled() =>
+                if is_crowded(&error)
+                    && begun.elapsed() < MAX_DESCRIPTOR_WAIT
+                    && !cx.is_cancelled() =>
             {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(100));
