@@ -299,7 +299,7 @@ impl LoadedPart {
         let edge = chain.output().clone();
         let (stream, ready) = match applied {
             Ok(stream) => (Some(stream), None),
-            // Guards catch panics of running pipes; this is a pipe that panics when applied.
+            // Instruments catch panics of running pipes; this is a pipe that panics when applied.
             Err(payload) => (
                 None,
                 Some(edge.fail_chunk(chain.name(Error::panic(payload)))),

@@ -1,61 +1,29 @@
-//! Entry of a child process: the first line of `main`.
+//! The executable of this process, which is started again for each child.
 
+#[cfg(feature = "remote")]
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::process::Pid;
 
-#[cfg(feature = "remote")]
-use super::remote;
-use super::{child_main, isolate};
+use super::isolate;
 use crate::Processes;
 
 /// Variable that is set for a child, to the process number of its parent; or, by the user, to the
 /// address of a trainer on another machine.
 pub(super) const VARIABLE: &str = "DATAPIPES_WORKER";
 
-/// Time that a child waits for its end after its parent has closed the queue.
-const ENDING: Duration = Duration::from_secs(1);
-
-/// This executable, held open since the start: its path may later be another file.
+/// Executable of this process, held open since the start.
 static EXECUTABLE: OnceLock<OwnedFd> = OnceLock::new();
 
 /// True if this process is a child, whose part cannot have children of its own.
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Implements `datapipes::worker::init`.
-pub(crate) fn init() {
-    match std::env::var(VARIABLE) {
-        Err(_) => hold_executable(),
-        #[cfg(feature = "remote")]
-        Ok(url) if remote::is_address(&url) => {
-            hold_executable();
-            std::process::exit(remote::run_agent(&url))
-        }
-        Ok(parent) => {
-            let code = match be_a_child(&parent) {
-                Ok(()) => {
-                    // The parent has closed the queue. If the parent is gone, only the lifeline's
-                    // thread ends the processes that this one started; it ends this process, too.
-                    std::thread::sleep(ENDING);
-                    0
-                }
-                Err(error) => {
-                    eprintln!("datapipes: a child process cannot go on: {error}");
-                    1
-                }
-            };
-            std::process::exit(code)
-        }
-    }
-}
-
-fn hold_executable() {
+/// Opens this executable, whose path may later be another file.
+pub(super) fn hold_executable() {
     let open = rustix::fs::open(
         "/proc/self/exe",
         OFlags::RDONLY | OFlags::CLOEXEC,
@@ -112,37 +80,4 @@ pub(super) fn command(processes: &Processes) -> Option<Command> {
     isolate::environment(processes, &mut command);
     command.env(VARIABLE, std::process::id().to_string());
     Some(command)
-}
-
-fn be_a_child(parent: &str) -> crate::Result<()> {
-    let wrong = || {
-        io::Error::other(format!(
-            "{VARIABLE} is set to `{parent}`, but no loader started this process"
-        ))
-    };
-    let parent = parent
-        .parse()
-        .ok()
-        .and_then(Pid::from_raw)
-        .ok_or_else(wrong)?;
-    isolate::die_with(parent)?;
-    become_child();
-    let (orders, reports) = take_queues()?;
-    // SAFETY: this is the first line of `main`, and nothing has started a thread.
-    unsafe { std::env::remove_var(VARIABLE) };
-    child_main::serve(async || child_main::ChildEnds::local(orders, reports))
-}
-
-/// Takes the two queues, which came as standard input and output, and puts harmless descriptors in
-/// their places: output of a part goes to standard error.
-fn take_queues() -> io::Result<(OwnedFd, OwnedFd)> {
-    let take = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 3);
-    let queues = (
-        take(rustix::stdio::stdin())?,
-        take(rustix::stdio::stdout())?,
-    );
-    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&nothing)?;
-    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
-    Ok(queues)
 }

@@ -31,7 +31,7 @@ pub(crate) struct Job {
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
     pub gauge: Arc<SegmentGauge>,
-    /// Its events, if a trace is written.
+    /// Events of the job, if a trace is written.
     pub events: Option<MorselEvents>,
     pub fate: Arc<Fate>,
     /// The segment's morsels, which count the items that their reader took.

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use futures::task::AtomicWaker;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
+use super::leave::Leave;
 use super::link::Trainer;
 use crate::processes::TOKEN;
 use crate::run::child::child_main::{self, ChildEnds};
@@ -47,22 +47,6 @@ const ENDING: Duration = Duration::from_millis(100);
 const WORKED: i32 = 0;
 const ALONE: i32 = 3;
 const REFUSED: i32 = 4;
-
-/// Wish of this process to end, once its jobs are done.
-#[derive(Default)]
-pub(in crate::run::child) struct Leave {
-    wished: AtomicBool,
-    /// True once jobs may be there, for which the end has to wait.
-    at_work: AtomicBool,
-    pub waker: AtomicWaker,
-}
-
-impl Leave {
-    /// Returns true if the process is to end.
-    pub(in crate::run::child) fn is_wished(&self) -> bool {
-        self.wished.load(Ordering::Relaxed)
-    }
-}
 
 /// Returns true if the variable `DATAPIPES_WORKER` has the address of a trainer.
 pub(in crate::run::child) fn is_address(url: &str) -> bool {
