@@ -45,9 +45,9 @@ impl<T: Send + 'static> Instrumented<T> {
         weigh: Weigher<T>,
         exact: Option<usize>,
     ) -> Self {
-        let is_counted = context.stake().is_some();
-        let most = match (context.stake(), exact.max(context.largest_item())) {
-            (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
+        let is_counted = context.margin().is_some();
+        let most = match (context.margin(), exact.max(context.largest_item())) {
+            (Some(margin), Some(exact)) => Some((margin / exact.max(1)).max(1)),
             (Some(_), None) => None,
             (None, _) => Some(MAX_CHUNK),
         };
@@ -78,7 +78,7 @@ impl<T: Send + 'static> Instrumented<T> {
     fn most(&self) -> usize {
         let weight = &self.context.counters().weight;
         self.most
-            .unwrap_or_else(|| budget::at_once(self.context.stake().unwrap_or(usize::MAX), weight))
+            .unwrap_or_else(|| budget::at_once(self.context.margin().unwrap_or(usize::MAX), weight))
     }
 }
 

@@ -65,10 +65,10 @@ pub(crate) struct MorselJob {
     pub credit: Credit,
     /// Kind of the work: that of the segment, or of work that seldom waits, CPU.
     pub work: Work,
-    pub fate: Arc<Fate>,
-    // The queue must end before the bell rings, so it is dropped first.
+    pub outcome: Arc<MorselOutcome>,
+    // The queue must end before the notification is sent, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
-    pub ringer: Ringer,
+    pub notification: Notification,
 }
 
 /// Number of output items of a morsel that are of no use one by one: as long as the reader needs all
@@ -122,7 +122,7 @@ pub(crate) struct MorselShared {
     pub waits: Option<Arc<Waits>>,
     /// Number of output items for each input item.
     pub arity: Arity,
-    pub bell: Arc<Bell>,
+    pub notifier: Arc<Notifier>,
     /// Bytes of the output, and of the input that is still there.
     pub account: Account,
     pub awaited: Arc<Awaited>,
@@ -184,7 +184,7 @@ impl MorselPace {
 
 /// Outcome of a morsel.
 #[derive(Default)]
-pub(crate) struct Fate {
+pub(crate) struct MorselOutcome {
     /// Nanoseconds spent on the morsel. For CPU work, the time of the work; for I/O, the time from
     /// start to end without waits for room.
     spent: AtomicU64,
@@ -192,7 +192,7 @@ pub(crate) struct Fate {
     complete: AtomicBool,
 }
 
-impl Fate {
+impl MorselOutcome {
     #[cfg(any(test, target_os = "linux"))]
     pub(crate) fn spend(&self, ns: u64) {
         self.spent.fetch_add(ns, Relaxed);
@@ -207,7 +207,7 @@ impl Fate {
 pub(super) struct Morsel {
     pub slot: ThreadTake<AnyChunk>,
     _running: MorselTask,
-    fate: Arc<Fate>,
+    outcome: Arc<MorselOutcome>,
     pub items: usize,
     /// Number of items that came out so far.
     pub out: usize,
@@ -247,7 +247,7 @@ impl Morsel {
             None => thread::<AnyChunk>(limits),
             Some(arrivals) => arriving::<AnyChunk>(limits, arrivals, id),
         };
-        let fate = Arc::new(Fate::default());
+        let outcome = Arc::new(MorselOutcome::default());
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),
             chunk,
@@ -255,14 +255,14 @@ impl Morsel {
             needed,
             credit,
             work,
-            fate: fate.clone(),
+            outcome: outcome.clone(),
             put,
-            ringer: Ringer(Some(shared.bell.clone())),
+            notification: Notification(Some(shared.notifier.clone())),
         });
         Morsel {
             slot,
             _running: running,
-            fate,
+            outcome,
             items,
             out: 0,
             id,
@@ -274,7 +274,7 @@ impl Morsel {
 
     /// Returns the nanoseconds spent: of CPU work, on a worker; of I/O, from start to end.
     pub(super) fn spent(&self) -> u64 {
-        self.fate.spent.load(Relaxed)
+        self.outcome.spent.load(Relaxed)
     }
 
     /// Returns the nanoseconds spent per item.
@@ -284,7 +284,7 @@ impl Morsel {
 
     /// Returns true if the morsel came to its end. If it did not, its runtime was shut down.
     pub(super) fn is_complete(&self) -> bool {
-        self.fate.complete.load(SeqCst)
+        self.outcome.complete.load(SeqCst)
     }
 }
 
@@ -298,14 +298,21 @@ impl MorselJob {
             first,
             credit,
             work,
-            fate,
+            outcome,
             put,
-            ringer,
+            notification,
             ..
         } = self;
-        let buffer = OutputBuffer::new(put, ringer, shared.chain.output().clone());
-        let mut run =
-            RunningMorsel::new(&shared, (chunk, first), work, credit, buffer, fate, events);
+        let buffer = OutputBuffer::new(put, notification, shared.chain.output().clone());
+        let mut run = RunningMorsel::new(
+            &shared,
+            (chunk, first),
+            work,
+            credit,
+            buffer,
+            outcome,
+            events,
+        );
         loop {
             let mut full = None;
             let room = poll_fn(|cx| run.poll_room(cx, &mut full));
@@ -337,7 +344,7 @@ impl MorselJob {
     pub(super) fn fail(mut self, error: Error) {
         let error = self.shared.chain.output().fail_chunk(error);
         self.put.put(error, Weight { items: 1, bytes: 0 });
-        self.fate.complete();
+        self.outcome.complete();
     }
 }
 
@@ -345,15 +352,15 @@ impl MorselJob {
 /// many morsels themselves. The consumer therefore gives the number it waits for, which is the
 /// number it needs anyway, and less than the number that keeps the workers busy.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     /// Number of morsels in flight that are complete or have filled their queues. Too low by one
-    /// for a moment if the consumer has already removed a morsel that is about to ring.
+    /// for a moment if the consumer has already removed a morsel that is about to notify.
     through: AtomicIsize,
     wanted: AtomicIsize,
     waker: AtomicWaker,
 }
 
-impl Bell {
+impl Notifier {
     /// Records that a morsel was removed.
     pub(super) fn taken(&self) {
         self.through.fetch_sub(1, SeqCst);
@@ -369,7 +376,7 @@ impl Bell {
         self.waker.wake();
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         if self.through.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
             self.waker.wake();
         }
@@ -384,27 +391,27 @@ impl Bell {
     }
 }
 
-/// Rings once, when the morsel fills its queue or ends, however it ends.
-pub(crate) struct Ringer(Option<Arc<Bell>>);
+/// Notifies once, when the morsel fills its queue or ends, however it ends.
+pub(crate) struct Notification(Option<Arc<Notifier>>);
 
-impl Ringer {
+impl Notification {
     /// Wakes the consumer, which may begin more.
     fn wake(&self) {
-        if let Some(bell) = &self.0 {
-            bell.wake();
+        if let Some(notifier) = &self.0 {
+            notifier.wake();
         }
     }
 
-    pub(crate) fn ring(&mut self) {
-        if let Some(bell) = self.0.take() {
-            bell.ring();
+    pub(crate) fn send(&mut self) {
+        if let Some(notifier) = self.0.take() {
+            notifier.notify();
         }
     }
 }
 
-impl Drop for Ringer {
+impl Drop for Notification {
     fn drop(&mut self) {
-        self.ring();
+        self.send();
     }
 }
 

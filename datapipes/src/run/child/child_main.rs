@@ -255,7 +255,7 @@ impl LoadedPart {
             ))),
             poll_log: None,
             shared: self.shared(facts.run.epoch),
-            stake: Some(self.room),
+            margin: Some(self.room),
             largest_item: largest,
             partial: false,
         };

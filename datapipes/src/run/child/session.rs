@@ -433,7 +433,7 @@ impl<'a> Session<'a> {
         {
             rows.want((dtype, len));
         }
-        task.job.fate.spend(done.spent);
+        task.job.outcome.spend(done.spent);
         if let Some(events) = &mut task.job.events {
             let remote = self
                 .child

@@ -12,7 +12,7 @@ use super::node_log::Splits;
 use super::resume::{Cursors, Resume, Share};
 use super::unordered::unordered;
 use crate::batch_buffer::Rows;
-use crate::budget::{Account, Budget, Inside, stake};
+use crate::budget::{Account, Budget, Inside, margin};
 use crate::checkpoint::Trim;
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
@@ -92,7 +92,7 @@ impl EpochRun {
             .settings
             .workers
             .max(scope.io().metrics().num_workers());
-        info.stake = Some(stake(plan.prefetch.bytes, pollers));
+        info.margin = Some(margin(plan.prefetch.bytes, pollers));
         Ok(Arc::new(EpochRun {
             info,
             scope,

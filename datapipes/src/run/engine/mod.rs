@@ -200,7 +200,7 @@ impl Engine {
             offload,
             poll_log: Some(self.timeline.clone()),
             shared: Arc::default(),
-            stake: None,
+            margin: None,
             largest_item: self.settings.largest_item,
             partial: false,
         };

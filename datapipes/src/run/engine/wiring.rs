@@ -195,7 +195,7 @@ impl EpochRun {
                 work: plan.work,
                 waits,
                 arity: plan.arity,
-                bell: Arc::default(),
+                notifier: Arc::default(),
                 account: self.segment_account(number),
                 awaited: Arc::default(),
                 pace: MorselPace::after(learned.taken.clone()),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::{Fate, LIMITS, MorselShared, Ringer, SMALL_BYTES};
+use super::{LIMITS, MorselOutcome, MorselShared, Notification, SMALL_BYTES};
 use crate::budget::{Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
@@ -25,7 +25,7 @@ pub(super) struct RunningMorsel<'a> {
     /// Output of the chain, once it was applied.
     output: Option<Box<dyn ErasedChunks>>,
     buffer: OutputBuffer,
-    fate: Arc<Fate>,
+    outcome: Arc<MorselOutcome>,
     credit: Credit,
     events: Option<MorselEvents>,
     shared: &'a MorselShared,
@@ -66,7 +66,7 @@ impl<'a> RunningMorsel<'a> {
         work: Work,
         credit: Credit,
         buffer: OutputBuffer,
-        fate: Arc<Fate>,
+        outcome: Arc<MorselOutcome>,
         events: Option<MorselEvents>,
     ) -> Self {
         RunningMorsel {
@@ -76,7 +76,7 @@ impl<'a> RunningMorsel<'a> {
             chunk: Some(chunk),
             output: None,
             buffer,
-            fate,
+            outcome,
             credit,
             events,
             shared,
@@ -189,7 +189,7 @@ impl<'a> RunningMorsel<'a> {
     fn count_turn(&mut self, begun: Instant, cpu_ns: Option<u64>) -> u64 {
         let ns = begun.elapsed().as_nanos() as u64;
         if self.work == Work::Cpu {
-            self.fate.spent.fetch_add(ns, Relaxed);
+            self.outcome.spent.fetch_add(ns, Relaxed);
         }
         if let Some(events) = &mut self.events {
             events.turn(begun, Duration::from_nanos(ns));
@@ -205,7 +205,7 @@ impl<'a> RunningMorsel<'a> {
             waits.wait();
         }
         if waits.is_far() && !std::mem::replace(&mut self.waits_reported, true) {
-            self.buffer.ringer.wake();
+            self.buffer.notification.wake();
         }
     }
 
@@ -259,19 +259,19 @@ impl<'a> RunningMorsel<'a> {
             if let Some(events) = &mut self.events {
                 events.answered(started, spent);
             }
-            self.fate.spent.store(spent.as_nanos() as u64, Relaxed);
+            self.outcome.spent.store(spent.as_nanos() as u64, Relaxed);
         }
         self.buffer.send();
-        self.fate.complete();
+        self.outcome.complete();
     }
 }
 
 /// The output of a morsel. Items that are made one by one, since each must have its bytes first, are
 /// joined here, because handing on each by itself costs more than many an item.
 pub(super) struct OutputBuffer {
-    // The queue must end before the bell rings.
+    // The queue must end before the notification is sent.
     put: ThreadPut<AnyChunk>,
-    ringer: Ringer,
+    notification: Notification,
     edge: Arc<dyn Edge>,
     joined: Option<AnyChunk>,
     /// Bytes that may still be handed on while the items count as small; none once they do not.
@@ -279,10 +279,14 @@ pub(super) struct OutputBuffer {
 }
 
 impl OutputBuffer {
-    pub(super) fn new(put: ThreadPut<AnyChunk>, ringer: Ringer, edge: Arc<dyn Edge>) -> Self {
+    pub(super) fn new(
+        put: ThreadPut<AnyChunk>,
+        notification: Notification,
+        edge: Arc<dyn Edge>,
+    ) -> Self {
         OutputBuffer {
             put,
-            ringer,
+            notification,
             edge,
             joined: None,
             small: Some(SMALL_BYTES),
@@ -328,7 +332,7 @@ impl OutputBuffer {
     /// Hands on what is joined, and stops until there is room.
     fn stop(&mut self) {
         self.flush();
-        self.ringer.ring();
+        self.notification.send();
     }
 }
 
