@@ -282,7 +282,7 @@ pub(crate) struct Account {
     edge: usize,
     /// Bytes that are this edge's own.
     share: usize,
-    /// Bytes that a poll that may make an item puts as its margin.
+    /// Margin of a poll that may make an item, in bytes.
     margin: usize,
     /// Weight of an item: the heaviest recent item, 0 before the first.
     seen: Arc<AtomicUsize>,
@@ -448,7 +448,8 @@ pub(crate) fn margin(share: usize, pollers: usize) -> usize {
     share / (2 * pollers.max(1))
 }
 
-/// Returns how many items of the expected weight may be made at once with this many bytes as its margin.
+/// Returns how many items of the expected weight may be made at once with a margin of so many
+/// bytes.
 pub(crate) fn at_once(margin: usize, seen: &AtomicUsize) -> usize {
     match seen.load(Ordering::Relaxed) {
         0 => 1,
