@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
-use super::entry::{VARIABLE, become_child, hold_executable};
+use super::executable::{VARIABLE, become_child, hold_executable};
 #[cfg(feature = "remote")]
 use super::remote;
 use super::{child_main, isolate};

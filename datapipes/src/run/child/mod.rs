@@ -1,6 +1,6 @@
 //! Child processes that run parts of a graph.
 //!
-//! - [`init`]: makes a child of this program; [`entry`]: the executable that is started for it.
+//! - [`init`]: makes a child of this program; [`executable`]: the executable that is started for it.
 //! - [`part`]: information for the children of a segment.
 //! - [`plan`]: the settings that the children of a segment share. [`job`]: the work of a child.
 //! - [`supervisor`]: the children of a segment, managed by one thread.
@@ -19,7 +19,7 @@ mod child_handle;
 mod child_main;
 mod child_process;
 mod child_slot;
-mod entry;
+mod executable;
 mod init;
 mod isolate;
 mod job;
@@ -35,7 +35,7 @@ mod slots;
 mod supervisor;
 mod vitals;
 
-pub(crate) use entry::{is_child, is_ready};
+pub(crate) use executable::{is_child, is_ready};
 pub(crate) use init::init;
 pub(crate) use part::supervisors;
 pub(crate) use protocol::RunFacts;

@@ -21,7 +21,7 @@ use super::link::Trainer;
 use crate::processes::TOKEN;
 use crate::run::child::child_main::{self, ChildEnds};
 use crate::run::child::queue_ends::{PutEnd, TakeEnd};
-use crate::run::child::{entry, isolate};
+use crate::run::child::{executable, isolate};
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -171,9 +171,9 @@ impl Agent {
                 if state.ends {
                     return Ok(());
                 }
-                let mut command: Command = entry::again()?;
+                let mut command: Command = executable::again()?;
                 let process = command
-                    .env(entry::VARIABLE, &self.url)
+                    .env(executable::VARIABLE, &self.url)
                     .env(AGENT, std::process::id().to_string())
                     .stdin(Stdio::null())
                     .spawn()?;
@@ -221,7 +221,7 @@ fn wait(process: &mut std::process::Child, agent: &Agent) -> io::Result<std::pro
 /// Works for the trainer until it has no more work.
 fn work(url: &str, parent: &str) -> i32 {
     let token = std::env::var(TOKEN).unwrap_or_default();
-    for variable in [entry::VARIABLE, AGENT, TOKEN] {
+    for variable in [executable::VARIABLE, AGENT, TOKEN] {
         // SAFETY: this is the first line of `main`, and nothing has started a thread. The part's
         // code is to see the environment of the program, without the secret.
         unsafe { std::env::remove_var(variable) };
@@ -230,7 +230,7 @@ fn work(url: &str, parent: &str) -> i32 {
         let agent = parent.parse().ok().and_then(Pid::from_raw);
         let agent = agent.ok_or_else(|| io::Error::other(format!("no agent `{parent}`")))?;
         isolate::die_with(agent)?;
-        entry::become_child();
+        executable::become_child();
         let end = block_end_signals()?;
         let leave = Arc::new(Leave::default());
         let wished = leave.clone();

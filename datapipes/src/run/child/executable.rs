@@ -49,7 +49,7 @@ fn path_or_error() -> io::Result<String> {
 
 /// Opens this executable, at its start.
 #[cfg(feature = "remote")]
-pub(super) fn executable() -> io::Result<std::fs::File> {
+pub(super) fn open() -> io::Result<std::fs::File> {
     std::fs::File::open(path_or_error()?)
 }
 
