@@ -494,7 +494,7 @@ fn any_call_may_fail() {
     }
 }
 
-/// With failures skipped, all other items arrive once.
+/// All other items arrive once where failures are skipped.
 #[test]
 fn skipped_failures_cost_their_own_items_only() {
     let _alone = alone();

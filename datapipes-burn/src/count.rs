@@ -5,7 +5,7 @@ use datapipes::{Error, ErrorKind, Result};
 
 /// Numbers of items that the user gave.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct GivenCounts {
     pub items: Option<usize>,
     pub batch_size: Option<usize>,
 }
@@ -28,7 +28,7 @@ enum Unit {
     Rows,
     /// Number that the user gave.
     Each(usize),
-    /// Its share of all items.
+    /// Share of all items.
     Share,
     /// One: batches are counted.
     #[default]
@@ -38,10 +38,10 @@ enum Unit {
 impl Count {
     /// Makes the count of an epoch with this many batches, if known; `rows` is true if a batch
     /// reports its number of items.
-    pub fn new(told: Told, batches: Option<u64>, rows: bool) -> Result<Count> {
+    pub fn new(given: GivenCounts, batches: Option<u64>, rows: bool) -> Result<Count> {
         let batches = batches.and_then(|batches| usize::try_from(batches).ok());
         let config = |what: &str| Err(Error::new(ErrorKind::Config, what));
-        let (total, unit) = match (told.items, told.batch_size, batches) {
+        let (total, unit) = match (given.items, given.batch_size, batches) {
             (Some(items), _, _) if rows => (items, Unit::Rows),
             (Some(items), Some(each), _) => (items, Unit::Each(each)),
             (Some(items), None, Some(_)) => (items, Unit::Share),
@@ -127,8 +127,8 @@ impl Count {
 mod tests {
     use super::*;
 
-    fn told(items: Option<usize>, batch_size: Option<usize>) -> Told {
-        Told { items, batch_size }
+    fn given(items: Option<usize>, batch_size: Option<usize>) -> GivenCounts {
+        GivenCounts { items, batch_size }
     }
 
     /// Returns the progress after each batch, and true if it is complete.
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn rows_are_counted_where_batches_have_them() {
-        let count = Count::new(told(Some(10), None), None, true).unwrap();
+        let count = Count::new(given(Some(10), None), None, true).unwrap();
         assert_eq!(
             course(count, &[4, 4, 2]),
             [(4, false), (8, false), (10, true)]
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn the_last_batch_completes_an_epoch_of_known_length_and_no_other() {
-        let count = Count::new(told(None, Some(4)), Some(3), true).unwrap();
+        let count = Count::new(given(None, Some(4)), Some(3), true).unwrap();
         assert_eq!(count.total(), 12);
         assert_eq!(
             course(count, &[4, 4, 2]),
             [(4, false), (8, false), (12, true)]
         );
-        let count = Count::new(told(Some(5), None), Some(3), true).unwrap();
+        let count = Count::new(given(Some(5), None), Some(3), true).unwrap();
         assert_eq!(
             course(count, &[4, 4, 2]),
             [(4, false), (4, false), (5, true)]
@@ -169,52 +169,55 @@ mod tests {
 
     #[test]
     fn batches_that_do_not_say_get_a_share_or_a_fixed_number() {
-        let count = Count::new(told(Some(10), None), Some(4), false).unwrap();
+        let count = Count::new(given(Some(10), None), Some(4), false).unwrap();
         assert_eq!(
             course(count, &[0; 4]),
             [(2, false), (5, false), (7, false), (10, true)]
         );
-        let count = Count::new(told(Some(10), Some(4)), None, false).unwrap();
+        let count = Count::new(given(Some(10), Some(4)), None, false).unwrap();
         assert_eq!(course(count, &[0; 3]), [(4, false), (8, false), (10, true)]);
-        let count = Count::new(told(None, None), Some(2), false).unwrap();
+        let count = Count::new(given(None, None), Some(2), false).unwrap();
         assert_eq!(course(count, &[9; 2]), [(1, false), (2, true)]);
         assert_eq!(count.progress().unit.as_deref(), Some("batches"));
     }
 
     #[test]
     fn an_epoch_that_goes_on_counts_what_has_been() {
-        let begun = |told, batches, rows| {
-            let mut count = Count::new(told, batches, rows).unwrap();
+        let begun = |given, batches, rows| {
+            let mut count = Count::new(given, batches, rows).unwrap();
             count.begin_at(2);
             count.add(Some(3));
             let progress = count.progress();
             (progress.items_processed, progress.is_completed())
         };
-        assert_eq!(begun(told(Some(10), Some(4)), None, false), (10, true));
-        assert_eq!(begun(told(Some(10), None), Some(5), false), (6, false));
-        assert_eq!(begun(told(None, None), Some(3), false), (3, true));
-        assert_eq!(begun(told(Some(20), None), Some(5), true), (8 + 3, false));
-        assert_eq!(begun(told(Some(20), None), None, true), (3, false));
+        assert_eq!(begun(given(Some(10), Some(4)), None, false), (10, true));
+        assert_eq!(begun(given(Some(10), None), Some(5), false), (6, false));
+        assert_eq!(begun(given(None, None), Some(3), false), (3, true));
+        assert_eq!(begun(given(Some(20), None), Some(5), true), (8 + 3, false));
+        assert_eq!(begun(given(Some(20), None), None, true), (3, false));
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let said = |told, batches, rows| Count::new(told, batches, rows).unwrap_err().to_string();
-        assert!(said(told(None, Some(4)), None, true).contains("give `items`"));
-        assert!(said(told(Some(4), None), None, false).contains("give `batch_size`"));
+        let said = |given, batches, rows| Count::new(given, batches, rows).unwrap_err().to_string();
+        assert!(said(given(None, Some(4)), None, true).contains("give `items`"));
+        assert!(said(given(Some(4), None), None, false).contains("give `batch_size`"));
     }
 
     #[test]
     fn nothing_overflows() {
-        let count = Count::new(told(None, Some(usize::MAX)), Some(u64::MAX), true).unwrap();
+        let count = Count::new(given(None, Some(usize::MAX)), Some(u64::MAX), true).unwrap();
         assert_eq!(
             course(count, &[usize::MAX, usize::MAX]),
             [(usize::MAX - 1, false); 2]
         );
-        let count = Count::new(told(Some(usize::MAX), None), Some(2), false).unwrap();
+        let count = Count::new(given(Some(usize::MAX), None), Some(2), false).unwrap();
         assert_eq!(course(count, &[0, 0])[1], (usize::MAX, true));
         assert_eq!(
-            course(Count::new(told(Some(0), None), Some(0), true).unwrap(), &[]),
+            course(
+                Count::new(given(Some(0), None), Some(0), true).unwrap(),
+                &[]
+            ),
             []
         );
     }

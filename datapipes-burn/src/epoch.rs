@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use burn_core::data::dataloader::{DataLoaderIterator, Progress};
 use burn_core::data::dataset::DatasetError;
+use burn_core::tensor::Device;
 use datapipes::{Blocking, Checkpoint, Error, Item, Result};
 
+use crate::Waits;
 use crate::count::Count;
-use crate::{BurnLoader, Waits};
 
 /// An epoch as the graph makes it, shared with the loader, which can ask for its checkpoint.
 pub(crate) struct Reading<B>(Arc<Mutex<Stage<B>>>);
@@ -70,9 +71,37 @@ impl<B: Send + 'static> Reading<B> {
     }
 }
 
+/// Conversion of a batch.
+pub(crate) type Convert<B, O> = dyn Fn(B, &Device) -> Result<O> + Send + Sync;
+
+/// Conversion of the batches of a loader, and the time that its epochs took.
+pub(crate) struct Conversion<B, O> {
+    pub device: Device,
+    pub convert: Arc<Convert<B, O>>,
+    /// Function for the number of items in a batch, if batches report it.
+    pub rows: Option<fn(&B) -> usize>,
+    pub waits: Arc<Mutex<Waits>>,
+}
+
+impl<B, O> Clone for Conversion<B, O> {
+    fn clone(&self) -> Self {
+        Conversion {
+            device: self.device.clone(),
+            convert: self.convert.clone(),
+            rows: self.rows,
+            waits: self.waits.clone(),
+        }
+    }
+}
+
+/// A function that begins the next epoch.
+pub(crate) type Begin<'a, B> = Box<dyn Fn() -> Result<Reading<B>> + 'a>;
+
 /// One epoch, on the thread that reads it.
 pub(crate) struct Batches<'a, B: Send + 'static, O> {
-    from: &'a BurnLoader<B, O>,
+    conversion: &'a Conversion<B, O>,
+    /// Begins another epoch where this one ends, if epochs are cut by steps.
+    begin: Begin<'a, B>,
     count: Count,
     /// Error instead of batches.
     refused: Option<Error>,
@@ -87,14 +116,16 @@ pub(crate) struct Batches<'a, B: Send + 'static, O> {
 
 impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
     pub fn new(
-        from: &'a BurnLoader<B, O>,
+        conversion: &'a Conversion<B, O>,
+        begin: Begin<'a, B>,
         count: Count,
         items: Reading<B>,
         left: Option<u64>,
     ) -> Self {
         let waits = Waits::default();
         Batches {
-            from,
+            conversion,
+            begin,
             count,
             refused: None,
             items: Some(items),
@@ -106,10 +137,11 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
     }
 
     /// Makes an epoch of one error.
-    pub fn refused(from: &'a BurnLoader<B, O>, why: Error) -> Self {
+    pub fn refused(conversion: &'a Conversion<B, O>, begin: Begin<'a, B>, why: Error) -> Self {
         let (count, waits) = (Count::default(), Waits::default());
         Batches {
-            from,
+            conversion,
+            begin,
             count,
             refused: Some(why),
             items: None,
@@ -129,7 +161,7 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         let mut item = items.next();
         if item.is_none() && self.left.is_some() {
             items.end();
-            *items = self.from.begin()?.0;
+            *items = (self.begin)()?;
             item = items.next();
         }
         item.transpose()
@@ -143,8 +175,8 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         self.waits.waited += arrived - begun;
         let Some(item) = item? else { return Ok(None) };
         let (batch, origin) = item.into_parts();
-        let rows = self.from.rows.map(|rows| rows(&batch));
-        let made = (self.from.convert)(batch, &self.from.device);
+        let rows = self.conversion.rows.map(|rows| rows(&batch));
+        let made = (self.conversion.convert)(batch, &self.conversion.device);
         self.waits.converted += arrived.elapsed();
         let made = made.map_err(|error| {
             self.items.iter().for_each(Reading::fail_last);
@@ -169,7 +201,7 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         self.waits.epochs = 1;
         self.waits.wall = begun.elapsed();
         let mut all = self
-            .from
+            .conversion
             .waits
             .lock()
             .unwrap_or_else(PoisonError::into_inner);

@@ -10,8 +10,8 @@ use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
 use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result};
 
-use crate::count::{Count, Told};
-use crate::epoch::{Batches, Reading};
+use crate::count::{Count, GivenCounts};
+use crate::epoch::{Batches, Conversion, Reading};
 use crate::{IntoBurn, Waits};
 
 /// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of
@@ -54,11 +54,8 @@ use crate::{IntoBurn, Waits};
 #[must_use]
 pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
-    pub(crate) device: Device,
-    pub(crate) convert: Arc<Convert<B, O>>,
-    /// Function for the number of items in a batch, if batches report it.
-    pub(crate) rows: Option<fn(&B) -> usize>,
-    told: Told,
+    conversion: Conversion<B, O>,
+    given: GivenCounts,
     parts: Option<Parts<B>>,
     /// Index of the device, if this is a slice.
     device_index: Option<usize>,
@@ -75,11 +72,7 @@ pub struct BurnLoader<B, O> {
     goes_on: Mutex<Option<(Checkpoint, Option<Edited>)>>,
     /// Epoch that was begun last, by this loader or a clone.
     reading: Arc<Mutex<Option<Reading<B>>>>,
-    pub(crate) waits: Arc<Mutex<Waits>>,
 }
-
-/// Conversion of a batch.
-type Convert<B, O> = dyn Fn(B, &Device) -> Result<O> + Send + Sync;
 
 /// Functions that make the loaders of several devices.
 struct Parts<B> {
@@ -94,10 +87,9 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         B: IntoBurn<O>,
     {
         let rows = Some(<B as IntoBurn<O>>::rows as fn(&B) -> usize);
-        BurnLoader {
-            rows,
-            ..BurnLoader::with(loader, device, B::into_burn)
-        }
+        let mut loader = BurnLoader::with(loader, device, B::into_burn);
+        loader.conversion.rows = rows;
+        loader
     }
 
     /// Converts batches by a function.
@@ -127,10 +119,13 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     {
         BurnLoader {
             loader,
-            device: device.clone(),
-            convert: Arc::new(move |batch, device| convert(batch, device).map_err(Error::user)),
-            rows: None,
-            told: Told::default(),
+            conversion: Conversion {
+                device: device.clone(),
+                convert: Arc::new(move |batch, device| convert(batch, device).map_err(Error::user)),
+                rows: None,
+                waits: Arc::default(),
+            },
+            given: GivenCounts::default(),
             parts: None,
             device_index: None,
             slices: Arc::default(),
@@ -140,7 +135,6 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
             current: Mutex::default(),
             goes_on: Mutex::default(),
             reading: Arc::default(),
-            waits: Arc::default(),
         }
     }
 
@@ -156,14 +150,14 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// without the items that a last batch leaves out. Bad samples that are skipped leave the
     /// progress below the number.
     pub fn items(mut self, items: usize) -> Self {
-        self.told.items = Some(items);
+        self.given.items = Some(items);
         self
     }
 
     /// Sets the number of items in a batch, if batches do not report it themselves: those of
     /// [`new`](BurnLoader::new) do, by [`IntoBurn::rows`].
     pub fn batch_size(mut self, items: usize) -> Self {
-        self.told.batch_size = Some(items);
+        self.given.batch_size = Some(items);
         self
     }
 
@@ -380,13 +374,13 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// Returns the time that consumers have waited, over all epochs so far that have ended or were
     /// dropped, of this loader, its clones and its slices together.
     pub fn waits(&self) -> Waits {
-        lock(&self.waits).clone()
+        lock(&self.conversion.waits).clone()
     }
 }
 
 impl<B: Send + 'static, O> BurnLoader<B, O> {
     /// Begins the next epoch. Returns it with the number of its batches that were delivered before.
-    pub(crate) fn begin(&self) -> Result<(Reading<B>, u64)> {
+    fn begin(&self) -> Result<(Reading<B>, u64)> {
         let number = self.next.fetch_add(1, Relaxed);
         let (epoch, delivered) = match lock(&self.goes_on).take() {
             Some((checkpoint, edited)) => {
@@ -412,14 +406,18 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
             Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
             None => match self.steps {
                 Some(steps) => Count::new(
-                    Told {
+                    GivenCounts {
                         items: None,
-                        ..self.told
+                        ..self.given
                     },
                     Some(steps),
-                    self.rows.is_some(),
+                    self.conversion.rows.is_some(),
                 ),
-                None => Count::new(self.told, self.loader.len_hint(), self.rows.is_some()),
+                None => Count::new(
+                    self.given,
+                    self.loader.len_hint(),
+                    self.conversion.rows.is_some(),
+                ),
             },
         }
     }
@@ -475,15 +473,15 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         });
         let loader = loader.map_err(|error| format!("part {index} of {devices}: {error}"))?;
         // Ranks have equally many items, while burn would assign more to the last one.
-        let told = Told {
-            items: self.told.items.map(|_| each),
-            ..self.told
+        let given = GivenCounts {
+            items: self.given.items.map(|_| each),
+            ..self.given
         };
         // The checkpoint of a part is not that of the whole.
         let (device_index, reading) = (Some(index), Arc::default());
         Ok(BurnLoader {
             loader,
-            told,
+            given,
             parts: None,
             device_index,
             reading,
@@ -512,10 +510,8 @@ impl<B, O> Clone for BurnLoader<B, O> {
         let parts = self.parts.as_ref();
         BurnLoader {
             loader: self.loader.clone(),
-            device: self.device.clone(),
-            convert: self.convert.clone(),
-            rows: self.rows,
-            told: self.told,
+            conversion: self.conversion.clone(),
+            given: self.given,
             parts: parts.map(|parts| Parts {
                 devices: parts.devices,
                 make: parts.make.clone(),
@@ -528,7 +524,6 @@ impl<B, O> Clone for BurnLoader<B, O> {
             current: Mutex::default(),
             goes_on: Mutex::new(lock(&self.goes_on).clone()),
             reading: self.reading.clone(),
-            waits: self.waits.clone(),
         }
     }
 }
@@ -537,8 +532,8 @@ impl<B, O> fmt::Debug for BurnLoader<B, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BurnLoader")
             .field("loader", &self.loader)
-            .field("device", &self.device)
-            .field("told", &self.told)
+            .field("device", &self.conversion.device)
+            .field("given", &self.given)
             .field("next", &self.next)
             .finish_non_exhaustive()
     }
@@ -548,9 +543,10 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
     for BurnLoader<B, O>
 {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let (conversion, begin) = (&self.conversion, Box::new(|| Ok(self.begin()?.0)));
         Box::new(match self.read() {
-            Ok((count, items)) => Batches::new(self, count, items, self.steps),
-            Err(error) => Batches::refused(self, error),
+            Ok((count, items)) => Batches::new(conversion, begin, count, items, self.steps),
+            Err(error) => Batches::refused(conversion, begin, error),
         })
     }
 
@@ -561,10 +557,9 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
-        Arc::new(BurnLoader {
-            device: device.clone(),
-            ..self.clone()
-        })
+        let mut loader = self.clone();
+        loader.conversion.device = device.clone();
+        Arc::new(loader)
     }
 
     /// Returns one of the equal parts that burn makes for several devices; see

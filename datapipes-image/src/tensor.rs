@@ -21,7 +21,7 @@ impl Normalize {
         mean: [0.485, 0.456, 0.406],
         std: [0.229, 0.224, 0.225],
     };
-    /// No normalisation: values from 0 to 1.
+    /// Values from 0 to 1, without normalisation.
     pub const UNIT: Normalize = Normalize {
         mean: [0.0; 3],
         std: [1.0; 3],

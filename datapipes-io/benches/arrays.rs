@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use datapipes::{Context, DataLoader, Graph, Tensor};
-use datapipes_io::formats::{Array, Entry, Format, Npy, Npz, NpzMember, NpzWriter};
+use datapipes_io::formats::{Array, FileEntry, Format, Npy, Npz, NpzMember, NpzWriter};
 use datapipes_io::{File, prelude::*};
 
 /// Returns the shortest time of some runs: the speed of the machine without other load.
@@ -286,7 +286,7 @@ fn npz() {
                         .open(file, &Context::default())
                         .expect("as it was written")
                     {
-                        let Entry::Item(_, array) = entry else {
+                        let FileEntry::Item(_, array) = entry else {
                             panic!("{entry:?}")
                         };
                         black_box(array.tensor().expect("numbers"));

@@ -47,10 +47,10 @@ pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{CanMap, FileGraphExt, GraphOf, Readable};
 pub use splits::SplitsExt;
+pub use stores::local::ListFiles;
 #[cfg(feature = "mmap")]
 pub use stores::local::MapFiles;
-pub use stores::local::{ListFiles, list_files};
-pub use stores::{LoadFiles, StoreExt};
+pub use stores::{LoadFiles, StoreExt, list_files};
 
 /// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph), to a
 /// [`Store`](crate::stores::Store) and to [`Splits`](datapipes::index::split::Splits).

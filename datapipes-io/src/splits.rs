@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use datapipes::index::split::{Part, Record, Splits};
+use datapipes::index::split::{Record, SplitPart, Splits};
 use datapipes::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub trait SplitsExt<K>: Sized {
 impl<K: Ord + Clone + fmt::Display + FromStr> SplitsExt<K> for Splits<K> {
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let record = self.to_record();
-        let part = |part: &Part<String>| {
+        let part = |part: &SplitPart<String>| {
             json!({
                 "name": part.name, "fraction": part.fraction, "entities": part.entities,
                 "classes": part.classes, "keys": part.keys,
@@ -121,7 +121,7 @@ fn read(text: &str) -> Result<Record> {
         let counts = list(part, "classes")?
             .iter()
             .map(|count| count.as_u64().map(|count| count as usize));
-        Ok(Part {
+        Ok(SplitPart {
             name: text_of(part, "name")?,
             fraction: part["fraction"]
                 .as_f64()

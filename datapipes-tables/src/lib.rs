@@ -80,7 +80,7 @@ pub mod prelude {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Wire)]
 #[non_exhaustive]
 pub enum Label {
-    /// No label.
+    /// Unlabelled.
     #[default]
     None,
     /// A class.

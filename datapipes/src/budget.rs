@@ -5,9 +5,9 @@
 //! has come back for more. The bytes alive are therefore at most the bytes reserved, except for
 //! items that turn out larger than expected while they were made at the same time:
 //!
-//! - each poll that may make an item has a *stake*: a part of the bytes that covers an item much
-//!   larger than those before. Polls that get their stake run at the same time as others;
-//! - if no stake is left, one poll at a time runs without, so that one item at most exceeds the
+//! - each poll that may make an item has a *margin*: a part of the bytes that covers an item much
+//!   larger than those before. Polls that get their margin run at the same time as others;
+//! - if no margin is left, one poll at a time runs without, so that one item at most exceeds the
 //!   limit;
 //! - where the largest item is known before, each poll has its bytes, so that no item is larger than
 //!   expected;
@@ -40,7 +40,7 @@ use crate::sync::lock;
 /// one poll.
 pub(crate) const JUMP: usize = 1024;
 /// Number of items that are assumed to fit before the first item of an edge is known: the most
-/// requests in flight, so that the first round trip is not limited to a few of them. The stake of
+/// requests in flight, so that the first round trip is not limited to a few of them. The margin of
 /// each poll bounds the bytes then.
 const UNKNOWN: usize = 2048;
 
@@ -71,7 +71,7 @@ struct BudgetState {
     /// The most that was held at once.
     most: usize,
     edges: Vec<EdgeBytes>,
-    /// True while a poll without a stake runs.
+    /// True while a poll without a margin runs.
     alone: bool,
     next: u64,
     /// Number of items made or used, wrapping.
@@ -113,13 +113,13 @@ struct Needs {
     /// Bytes without which it waits.
     least: usize,
     /// More of them, with which it runs at the same time as others.
-    stake: usize,
+    margin: usize,
     /// Bytes that its edge may have, with those it has.
     limit: usize,
 }
 
 impl Needs {
-    /// Returns two answers: is there room for the least, and for the stake, beside all that others
+    /// Returns two answers: is there room for the least, and for the margin, beside all that others
     /// hold?
     fn room(&self, bytes: usize, edge: usize, all: usize) -> (bool, bool) {
         let (beside, others) = (
@@ -134,7 +134,7 @@ impl Needs {
         let fits = self.held >= self.least || has_room;
         (
             fits,
-            self.held >= self.stake || (has_room && room(self.stake)),
+            self.held >= self.margin || (has_room && room(self.margin)),
         )
     }
 }
@@ -270,8 +270,8 @@ pub(crate) enum Limit {
     /// Three quarters of its share: the rest is left to the first part.
     Most,
     Share,
-    /// Its share, without what the inputs of other parts take of it: they are not used up before the
-    /// first part is done.
+    /// Share of the part, without what the inputs of other parts take of it: they are not used up
+    /// before the first part is done.
     BesideInputs,
 }
 
@@ -282,8 +282,8 @@ pub(crate) struct Account {
     edge: usize,
     /// Bytes that are this edge's own.
     share: usize,
-    /// Bytes that a poll that may make an item puts at stake.
-    stake: usize,
+    /// Margin of a poll that may make an item, in bytes.
+    margin: usize,
     /// Weight of an item: the heaviest recent item, 0 before the first.
     seen: Arc<AtomicUsize>,
     /// Bytes of the largest item, if they are known before.
@@ -319,7 +319,7 @@ impl Account {
             budget: budget.clone(),
             edge,
             share,
-            stake: stake(share, pollers),
+            margin: margin(share, pollers),
             seen,
             largest,
             inside,
@@ -360,8 +360,8 @@ impl Account {
     fn at_once(&self) -> usize {
         match self.largest {
             // None of them is larger, so that their bytes are reserved before.
-            Some(largest) => (self.stake / largest.max(1)).max(1),
-            None => at_once(self.stake, &self.seen),
+            Some(largest) => (self.margin / largest.max(1)).max(1),
+            None => at_once(self.margin, &self.seen),
         }
     }
 
@@ -397,7 +397,7 @@ impl Account {
     }
 
     /// Changes the bytes held from the first to the second number, and those of the input among
-    /// them, whatever is available. `alone` ends a poll without a stake. `made` is true if an item
+    /// them, whatever is available. `alone` ends a poll without a margin. `made` is true if an item
     /// was made.
     fn change(&self, held: (usize, usize), input: (usize, usize), alone: bool, made: bool) {
         let (from, to) = held;
@@ -443,16 +443,17 @@ impl Account {
     }
 }
 
-/// Returns the stake of a poll at an edge with this share, if this many threads may poll at once.
-pub(crate) fn stake(share: usize, pollers: usize) -> usize {
+/// Returns the margin of a poll at an edge with this share, if this many threads may poll at once.
+pub(crate) fn margin(share: usize, pollers: usize) -> usize {
     share / (2 * pollers.max(1))
 }
 
-/// Returns how many items of the expected weight may be made at once with this many bytes at stake.
-pub(crate) fn at_once(stake: usize, seen: &AtomicUsize) -> usize {
+/// Returns how many items of the expected weight may be made at once with a margin of so many
+/// bytes.
+pub(crate) fn at_once(margin: usize, seen: &AtomicUsize) -> usize {
     match seen.load(Ordering::Relaxed) {
         0 => 1,
-        seen => (stake / seen.saturating_mul(JUMP)).max(1),
+        seen => (margin / seen.saturating_mul(JUMP)).max(1),
     }
 }
 
@@ -519,7 +520,7 @@ pub(crate) struct Credit {
     kept: usize,
     /// All bytes held, including `input`.
     held: usize,
-    /// True while a poll without a stake runs.
+    /// True while a poll without a margin runs.
     alone: bool,
     /// True if it is in the middle of an item.
     begun: bool,
@@ -584,10 +585,10 @@ impl Credit {
         limit: Limit,
         awaited: impl FnOnce() -> bool,
     ) -> Poll<usize> {
-        let stake = self.account.stake;
+        let margin = self.account.margin;
         let max = max.min(self.account.at_once());
-        let stake = stake.max(self.expected(max));
-        if let Some(covered) = self.acquire(cx, self.expected(1), stake, limit, self.input) {
+        let margin = margin.max(self.expected(max));
+        if let Some(covered) = self.acquire(cx, self.expected(1), margin, limit, self.input) {
             return Poll::Ready(if covered { max } else { 1 });
         }
         if !awaited() {
@@ -668,20 +669,20 @@ impl Credit {
         (self.held, self.input) = (held, input);
     }
 
-    /// Reserves `least` bytes, and a larger `stake` if that is available. Returns true if the stake
+    /// Reserves `least` bytes, and a larger `margin` if that is available. Returns true if the margin
     /// was reserved; `None` if the credit has to wait, with no more than the bytes that it `keeps`.
     fn acquire(
         &mut self,
         cx: &Context<'_>,
         least: usize,
-        stake: usize,
+        margin: usize,
         limit: Limit,
         keeps: usize,
     ) -> Option<bool> {
         let budget = self.account.budget.clone();
         let mut state = lock(&budget.state);
         let least = self.input.saturating_add(least);
-        let stake = least.max(self.input.saturating_add(stake));
+        let margin = least.max(self.input.saturating_add(margin));
         let share = self.account.share;
         let edge = &mut state.edges[self.account.edge];
         let limit = match limit {
@@ -693,7 +694,7 @@ impl Credit {
         let needs = Needs {
             held: self.held,
             least,
-            stake,
+            margin,
             limit,
         };
         let (fits, covered) = needs.room(budget.bytes, edge.bytes, state.held);
@@ -702,7 +703,7 @@ impl Credit {
         // Nobody waits if no clock would notice a wait without end.
         let granted = covered || alone || self.freed || !budget.is_watched();
         let held = match covered {
-            true => stake,
+            true => margin,
             false if granted || fits => least,
             false => keeps,
         };

@@ -48,7 +48,7 @@ pub(crate) struct RunInfo {
     pub poll_log: Option<Arc<dyn PollLog>>,
     pub shared: Arc<SharedByNode>,
     /// Bytes that may be lost where items are made together; no limit if `None`.
-    pub stake: Option<usize>,
+    pub margin: Option<usize>,
     /// Bytes of the largest item, if they are known before.
     pub largest_item: Option<usize>,
     /// True if nodes are applied to a part of a batch.
@@ -203,8 +203,8 @@ impl Context {
     }
 
     /// Returns the limit on bytes lost where items are made together, if there is one.
-    pub(crate) fn stake(&self) -> Option<usize> {
-        self.0.run.stake
+    pub(crate) fn margin(&self) -> Option<usize> {
+        self.0.run.margin
     }
 
     pub(crate) fn node_state(&self) -> Option<&NodeState> {

@@ -59,7 +59,7 @@ impl<T> Item<T> {
         }
     }
 
-    /// Returns the origin of child `index` of this item.
+    /// Makes an item of another value: child `index` of this item.
     pub fn child<U>(&self, index: u64, value: U) -> Item<U> {
         Item {
             value,

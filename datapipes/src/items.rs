@@ -1,5 +1,7 @@
 //! The stream that joins two nodes: items, moved in chunks.
 
+mod demand;
+mod emitter;
 mod held;
 
 use std::any::Any;
@@ -8,79 +10,19 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
 
 use futures::Stream;
 
+use self::demand::AHEAD;
+pub use self::demand::Demand;
+pub use self::emitter::Emitter;
+use self::emitter::Generate;
 pub use self::held::{Held, Place};
-use crate::checkpoint::HeldPositions;
-use crate::sync::lock;
 use crate::{Chunk, ChunkIter, Context, Error, ErrorKind, Item, Origin, Result};
-
-/// Number of items that a consumer wants.
-#[derive(Clone, Copy, Debug)]
-pub struct Demand {
-    /// Maximum number of items wanted; at least 1.
-    pub max: usize,
-    /// True if nobody waits for the items: they are asked for ahead of need. A source that must not
-    /// run ahead may then answer "not now". A `Stream` cannot be told, so items polled inside a
-    /// `Stream` look the answer up by their thread.
-    pub ahead: bool,
-    /// Number of items needed before anything can be made of them, as for a batch; 1 if each item
-    /// is of use by itself. A producer that works on many at once need not wake its consumer for
-    /// fewer.
-    pub needed: usize,
-}
-
-impl Demand {
-    /// Returns the demand of a consumer that waits for at least one of up to `max` items.
-    pub fn up_to(max: usize) -> Self {
-        Demand {
-            max: max.max(1),
-            ahead: false,
-            needed: 1,
-        }
-    }
-
-    /// Sets the number of items without which the consumer cannot go on.
-    pub fn needing(self, needed: usize) -> Self {
-        Demand {
-            needed: needed.max(1),
-            ..self
-        }
-    }
-
-    /// Limits the demand to `max` items.
-    pub fn at_most(self, max: usize) -> Self {
-        Demand {
-            max: self.max.min(max).max(1),
-            ..self
-        }
-    }
-
-    /// Calls `poll`. Each [`Items`] that it polls as a `Stream` is asked [ahead](Demand::ahead) of
-    /// need if this demand is; `max` and `needed` are not passed on. For [`Chunks`] that read
-    /// streams.
-    pub fn scope<R>(self, poll: impl FnOnce() -> R) -> R {
-        struct Restore(bool);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                AHEAD.set(self.0);
-            }
-        }
-        let _restore = Restore(AHEAD.replace(self.ahead));
-        poll()
-    }
-}
-
-thread_local! {
-    /// True if the stream polled on this thread right now is asked ahead of need; see
-    /// [`Demand::scope`].
-    static AHEAD: Cell<bool> = const { Cell::new(false) };
-}
 
 /// A stream of chunks: the implementation of an edge. Implement it for a pipe that gains from
 /// seeing many items at once; a [`Stream`] of items or [`Items::generate`] is simpler.
@@ -246,14 +188,7 @@ impl<T: Send + 'static> Items<T> {
         F: FnOnce(Emitter<T>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        let slot = Arc::new(Mutex::new(EmitSlot {
-            chunk: Chunk::default(),
-            wanted: 1,
-        }));
-        Items::from_chunks(Lossless::new(Generate {
-            state: GenerateState::Fresh(body),
-            slot,
-        }))
+        Items::from_chunks(Lossless::new(Generate::new(body)))
     }
 
     /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass through.
@@ -581,7 +516,7 @@ where
     F: FnMut(Chunk<T>) -> Chunk<U> + Send,
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
-        for _ in 0..PATIENCE {
+        for _ in 0..CHUNKS_PER_POLL {
             let wanted = self.wanted(demand);
             let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 return Poll::Ready(None);
@@ -612,7 +547,7 @@ struct Each<T, F> {
 }
 
 /// Number of chunks without output after which `Each` lets other tasks run.
-const PATIENCE: usize = 32;
+const CHUNKS_PER_POLL: usize = 32;
 
 impl<T, U, F> Chunks<U> for Each<T, F>
 where
@@ -620,7 +555,7 @@ where
     F: FnMut(Item<T>) -> Option<Result<Item<U>>> + Send,
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
-        for _ in 0..PATIENCE {
+        for _ in 0..CHUNKS_PER_POLL {
             let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else {
                 return Poll::Ready(None);
             };
@@ -653,225 +588,5 @@ where
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-}
-
-/// Output of the body of [`Items::generate`].
-#[derive(Debug)]
-pub struct Emitter<T>(Arc<Mutex<EmitSlot<T>>>);
-
-#[derive(Debug)]
-struct EmitSlot<T> {
-    chunk: Chunk<T>,
-    wanted: usize,
-}
-
-impl<T: Send + 'static> Emitter<T> {
-    /// Emits an item or an error, and waits while nobody wants more.
-    pub async fn emit(&self, item: Result<Item<T>>) {
-        let full = {
-            let mut slot = lock(&self.0);
-            slot.chunk.push(item);
-            slot.chunk.len() >= slot.wanted
-        };
-        // After the first item nobody waits for more.
-        AHEAD.set(true);
-        if full {
-            let mut waited = false;
-            // The stream is polled again only when somebody wants more, so a second poll is the
-            // signal.
-            std::future::poll_fn(|_| {
-                if std::mem::replace(&mut waited, true) {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
-        }
-    }
-
-    /// Emits an item or an error that is made of the inputs at these places, and releases them; see
-    /// [`Held`].
-    ///
-    /// If items come in any order, this call records the inputs of the output. A pipe has to use it
-    /// for every output if it [promises lineage](crate::Hints::lineage).
-    pub async fn emit_of(&self, places: impl IntoIterator<Item = Place>, item: Result<Item<T>>) {
-        Place::give(places);
-        self.emit(item).await;
-    }
-
-    /// Takes a snapshot to go on from here: exactly the items emitted so far have come out, and
-    /// exactly the items taken and not [held](Held) have gone in. Held items come again in a
-    /// resumed epoch, so `state` need not include them. See [`Context::snapshot`].
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::{Context, DataLoader, Graph, Held, Hints, Items, Pipe};
-    ///
-    /// /// Groups neighbours that are equal.
-    /// struct Runs;
-    ///
-    /// impl Pipe<u64> for Runs {
-    ///     type Out = (u64, usize);
-    ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<(u64, usize)> {
-    ///         let cx = cx.clone();
-    ///         Items::generate(async move |out| {
-    ///             let mut run: Vec<Held<u64>> = Vec::new();
-    ///             loop {
-    ///                 out.snapshot(&cx, || ());
-    ///                 let next = out.hold_from(&cx, &mut input).await;
-    ///                 if let Some(first) = run.first()
-    ///                     && next.as_ref().is_none_or(|next| ***next != ***first)
-    ///                 {
-    ///                     let len = run.len();
-    ///                     let (mut items, places): (Vec<_>, Vec<_>) = run.drain(..).map(Held::into_parts).unzip();
-    ///                     out.emit_of(places, Ok(items.swap_remove(0).map(|value| (value, len)))).await;
-    ///                 }
-    ///                 let Some(next) = next else { return };
-    ///                 run.push(next);
-    ///             }
-    ///         })
-    ///     }
-    ///     fn hints(&self) -> Hints {
-    ///         Hints::default().is_resumable(true)
-    ///     }
-    /// }
-    ///
-    /// let graph = Graph::from_vec(vec![5, 5, 7, 8, 8, 8]).pipe(Runs);
-    /// let loader = DataLoader::builder(graph).resumable().build()?;
-    /// let mut epoch = loader.epoch(0).blocking();
-    /// assert_eq!(epoch.next().transpose()?, Some((5, 2)));
-    /// let rest = loader.resume(&epoch.checkpoint()?)?.blocking();
-    /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [(7, 1), (8, 3)]);
-    /// # #[cfg(feature = "testing")]
-    /// datapipes::testing::check_pipe(&Runs, vec![5, 5, 5, 7, 8, 8, 8, 9]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn snapshot<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce() -> S) {
-        self.snapshot_encoded(cx, |_| crate::codec::pack(&state()));
-    }
-
-    /// Takes a snapshot for a pipe that records by [position](Context::position) which inputs it
-    /// holds; see [`Context::snapshot_with`]. Prefer [`hold_from`](Emitter::hold_from) with
-    /// [`emit_of`](Emitter::emit_of): errors have positions, too, so after an error inside a group
-    /// of `len` items these are no longer the last `len` positions.
-    #[inline]
-    pub fn snapshot_with<S: crate::Wire>(
-        &self,
-        cx: &Context,
-        state: impl FnOnce(&mut HeldPositions) -> S,
-    ) {
-        self.snapshot_encoded(cx, |held| crate::codec::pack(&state(held)));
-    }
-
-    #[inline]
-    fn snapshot_encoded(
-        &self,
-        cx: &Context,
-        write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,
-    ) {
-        if cx.is_resumable() {
-            let pending = lock(&self.0).chunk.len();
-            cx.snapshot_encoded(pending, write);
-        }
-    }
-
-    /// Returns the number of further items wanted now, at least 1.
-    pub fn wanted(&self) -> usize {
-        let slot = lock(&self.0);
-        slot.wanted.saturating_sub(slot.chunk.len()).max(1)
-    }
-
-    /// Returns the next item of an input; the errors before it are passed on.
-    pub async fn next_from<In: Send + 'static>(&self, input: &mut Items<In>) -> Option<Item<In>> {
-        loop {
-            match std::future::poll_fn(|cx| Pin::new(&mut *input).poll_next(cx)).await? {
-                Ok(item) => return Some(item),
-                Err(error) => self.emit(Err(error)).await,
-            }
-        }
-    }
-
-    /// Returns the next item of an input, to be [held](Held) until it is emitted: for a pipe that
-    /// groups, sorts or shuffles. The errors before it are passed on.
-    ///
-    /// `input` has to be a stream that the pipe was given, not another one made from it. Otherwise
-    /// the next item is an error of kind `Config`, if checkpoints can be taken.
-    pub async fn hold_from<In: Send + 'static>(
-        &self,
-        cx: &Context,
-        input: &mut Items<In>,
-    ) -> Option<Held<In>> {
-        loop {
-            let place = match Place::next(cx, input) {
-                Ok(place) => place,
-                Err(error) => {
-                    self.emit(Err(error)).await;
-                    return None;
-                }
-            };
-            match std::future::poll_fn(|cx| Pin::new(&mut *input).poll_next(cx)).await? {
-                Ok(item) => {
-                    place.hold();
-                    return Some(Held::new(item, place));
-                }
-                Err(error) => self.emit_of([place], Err(error)).await,
-            }
-        }
-    }
-}
-
-struct Generate<T, F, Fut> {
-    state: GenerateState<F, Fut>,
-    slot: Arc<Mutex<EmitSlot<T>>>,
-}
-
-enum GenerateState<F, Fut> {
-    Fresh(F),
-    Running(Pin<Box<Fut>>),
-    Done,
-}
-
-impl<T, F, Fut> Fill<T> for Generate<T, F, Fut>
-where
-    T: Send + 'static,
-    F: FnOnce(Emitter<T>) -> Fut + Send,
-    Fut: Future<Output = ()> + Send,
-{
-    fn fill(
-        &mut self,
-        cx: &mut task::Context<'_>,
-        demand: Demand,
-        chunk: &mut Chunk<T>,
-    ) -> Poll<()> {
-        lock(&self.slot).wanted = demand.max;
-        loop {
-            match &mut self.state {
-                GenerateState::Fresh(_) => {
-                    let GenerateState::Fresh(body) =
-                        std::mem::replace(&mut self.state, GenerateState::Done)
-                    else {
-                        unreachable!("matched in the line above")
-                    };
-                    self.state = GenerateState::Running(Box::pin(body(Emitter(self.slot.clone()))));
-                }
-                GenerateState::Done => return Poll::Ready(()),
-                GenerateState::Running(body) => {
-                    let body = AssertUnwindSafe(|| demand.scope(|| body.as_mut().poll(cx)));
-                    let ended = catch_unwind(body);
-                    *chunk = std::mem::take(&mut lock(&self.slot).chunk);
-                    return match ended {
-                        Ok(Poll::Pending) => Poll::Pending,
-                        Ok(Poll::Ready(())) => {
-                            self.state = GenerateState::Done;
-                            Poll::Ready(())
-                        }
-                        Err(payload) => resume_unwind(payload),
-                    };
-                }
-            }
-        }
     }
 }

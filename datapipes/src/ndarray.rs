@@ -4,7 +4,7 @@ use ndarray::{Array, ArrayD, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeE
 
 use crate::{Element, Error, ErrorKind, Result, Tensor};
 
-/// With the feature `ndarray`: the numbers of a tensor as an array, for slicing and arithmetic.
+/// Numbers of a tensor as an array, for slicing and arithmetic (feature `ndarray`).
 ///
 /// # Examples
 /// ```

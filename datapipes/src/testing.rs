@@ -20,6 +20,7 @@ mod feed;
 mod join;
 mod lineage;
 mod node;
+mod pipe;
 mod rescaled;
 mod resumed;
 mod source;
@@ -29,7 +30,6 @@ mod stopped;
 mod tests;
 
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -53,198 +53,12 @@ pub use feed::JoinInputs;
 #[cfg(test)]
 pub(crate) use join::check_but_len;
 pub use join::check_join;
+pub use pipe::check_pipe;
 pub use source::check_source;
 pub use split::check_split;
 
 /// Output of a node, in a form that can be compared: values with origins, and errors as text.
 pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
-
-/// Checks that a pipe keeps the contract of [`Pipe`], on an input of some length (ten or more items
-/// show most).
-///
-/// - *Lazy*: applying the pipe polls nothing.
-/// - *Reusable*: a second application gives the same, also while the first is half-way.
-/// - *Patient*: an input that pauses, or comes in other chunks, gives the same; so do other
-///   demands.
-/// - *Empty*: an empty input gives an empty output.
-/// - *Errors pass through*: an error in the input comes out, once, and the stream goes on after it.
-/// - *Drop releases*: dropping the output at any point drops the input.
-/// - *Panics arrive*: a panic of the input is not swallowed.
-/// - *Shardable*, if it is declared: cut at any point, the outputs of the pieces are the output of
-///   the whole.
-/// - *Resumable*, if it is declared (and the pipe is not shardable): stopped after any item, twice,
-///   and resumed from its snapshot, the pipe gives the same as without a stop. If it goes by
-///   position, it gives the item at each position. The check has inputs with few and with many
-///   errors between the items, which a loader may skip.
-/// - *Lineage*, if it [is declared](Hints::lineage): with the input in other orders, stopped
-///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
-///   item once, by their origins.
-/// - *Dealing*, if it is declared to be [in turn](crate::Dealing::InTurn): each of several ranks
-///   gets the items whose turn is its.
-/// - *Computed snapshots*, if it [tells them](Pipe::snapshot_at): it goes on from each of them as
-///   from its own.
-/// - *Arity*, as declared.
-///
-/// The check raises a panic of its own on the way, which the panic hook prints even if all is well;
-/// the message says so.
-///
-/// # Panics
-/// Panics if one of these properties does not hold; the message names it.
-pub fn check_pipe<In, P>(pipe: &P, input: Vec<In>)
-where
-    In: Clone + Debug + Send + 'static,
-    P: Pipe<In>,
-    P::Out: PartialEq + Debug,
-{
-    let cx = Context::default();
-    let items: Vec<Item<In>> = numbered(&input);
-    let whole = collect(pipe.apply(steady(&items), &cx));
-
-    let gauge = Gauge::default();
-    let lazy = pipe.apply(Items::from_chunks(gauge.watch(steady(&items))), &cx);
-    assert_eq!(gauge.polls(), 0, "applying the pipe polls its input");
-    drop(lazy);
-    assert!(
-        gauge.dropped(),
-        "dropping the output before the first poll keeps the input alive"
-    );
-
-    for taken in 0..=whole.len() {
-        let gauge = Gauge::default();
-        let mut output = pipe.apply(Items::from_chunks(gauge.watch(steady(&items))), &cx);
-        for _ in 0..taken {
-            drop(next(&mut output));
-        }
-        assert_same(
-            &collect(pipe.apply(steady(&items), &cx)),
-            &whole,
-            "a second application, beside a first",
-        );
-        drop(output);
-        assert!(
-            gauge.dropped(),
-            "dropping the output after {taken} items keeps the input alive"
-        );
-    }
-
-    for seed in 0..8 {
-        let paused = Items::from_chunks(Pausing {
-            items: steady(&items),
-            seed,
-            ready: false,
-        });
-        assert_same(
-            &collect(pipe.apply(paused, &cx)),
-            &whole,
-            "an input that pauses",
-        );
-    }
-    for demand in [1, 2, 7, 1000] {
-        let output = collect_by(pipe.apply(steady(&items), &cx), demand);
-        assert_same(&output, &whole, "asked for other amounts at once");
-    }
-    drop(collect(pipe.apply(Items::empty(), &cx)));
-
-    for at in [0, items.len() / 2, items.len()] {
-        let mut with_error: Vec<Result<Item<In>>> = items.iter().cloned().map(Ok).collect();
-        with_error.insert(at, Err(Error::new(ErrorKind::User, MARK)));
-        let output = collect(pipe.apply(Items::from_results(with_error), &cx));
-        let errors = output
-            .iter()
-            .filter(|item| matches!(item, Err(text) if text.contains(MARK)))
-            .count();
-        assert_eq!(
-            errors, 1,
-            "an error in the input, before item {at}, came out {errors} times: {output:?}"
-        );
-        let rest: Outcome<P::Out> = output
-            .into_iter()
-            .filter(|i| !matches!(i, Err(t) if t.contains(MARK)))
-            .collect();
-        assert_eq!(
-            rest.len(),
-            whole.len(),
-            "an error in the input, before item {at}, costs other items"
-        );
-    }
-
-    // As many errors as items, so that some are within any group that a pipe makes.
-    let with_errors = items
-        .iter()
-        .cloned()
-        .flat_map(|item| [Ok(item), Err(Error::new(ErrorKind::User, MARK))]);
-    let output = collect(pipe.apply(Items::from_results(with_errors.collect::<Vec<_>>()), &cx));
-    let errors = output
-        .iter()
-        .filter(|item| matches!(item, Err(text) if text.contains(MARK)))
-        .count();
-    assert_eq!(
-        errors,
-        items.len(),
-        "of as many errors as items in the input {errors} came out"
-    );
-    let rest = output.len() - errors;
-    assert_eq!(
-        rest,
-        whole.len(),
-        "as many errors as items in the input cost other items"
-    );
-
-    let panicking = Items::from_results((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
-    let seen = catch_unwind(AssertUnwindSafe(|| collect(pipe.apply(panicking, &cx))));
-    let arrived = seen.map_or(true, |output| {
-        output
-            .iter()
-            .any(|item| matches!(item, Err(t) if t.contains(MARK)))
-    });
-    assert!(arrived, "a panic of the input is swallowed");
-
-    let hints = pipe.hints();
-    if hints.is_resumable && !hints.is_shardable {
-        resumed::check_resumed(pipe, &items);
-        if hints.lineage && !hints.needs_order {
-            lineage::check_lineage(pipe, &items);
-        }
-    }
-    if hints.is_shardable {
-        for cut in 0..=items.len() {
-            let mut pieces = collect(pipe.apply(steady(&items[..cut]), &cx));
-            pieces.extend(collect(pipe.apply(steady(&items[cut..]), &cx)));
-            assert_same(
-                &pieces,
-                &whole,
-                "says that it is shardable, but cut into two pieces",
-            );
-        }
-    }
-    rescaled::check_rescaled(pipe, &items);
-    match hints.arity {
-        Arity::Any => {}
-        Arity::AtMostOne => assert!(
-            whole.len() <= items.len(),
-            "says at most one for one, and gives more"
-        ),
-        Arity::One => {
-            assert_eq!(whole.len(), items.len(), "says one for one");
-            for (out, item) in whole.iter().zip(&items) {
-                if let Ok((_, origin)) = out {
-                    assert_eq!(
-                        origin,
-                        item.origin(),
-                        "says one for one, and does not keep origins"
-                    );
-                }
-            }
-        }
-    }
-    if let Some(expected) = pipe.len_hint(items.len() as u64) {
-        assert_eq!(
-            whole.len() as u64,
-            expected,
-            "its hint of the length is wrong"
-        );
-    }
-}
 
 const MARK: &str =
     "made on purpose by the kit that checks nodes, to see whether this one passes it on";
@@ -389,15 +203,15 @@ pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
 
 /// One entry of a [`Ledger`]: a number, and a payload that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Number of the entry, from 0.
     pub number: u64,
     payload: [u64; 4],
 }
 
-impl Entry {
+impl LedgerEntry {
     fn new(number: u64) -> Self {
-        Entry {
+        LedgerEntry {
             number,
             payload: [1, 2, 3, 4].map(|word| crate::rng::mix(number ^ (word << 60))),
         }
@@ -427,9 +241,9 @@ impl Ledger {
     }
 
     /// Returns the entries, in order.
-    pub fn source(&self) -> Graph<Entry> {
+    pub fn source(&self) -> Graph<LedgerEntry> {
         Graph::range(0..self.entries)
-            .map(Entry::new)
+            .map(LedgerEntry::new)
             .named("ledger")
     }
 
@@ -437,7 +251,7 @@ impl Ledger {
     ///
     /// # Panics
     /// Panics if an entry is missing, doubled or damaged; the message names some.
-    pub fn check_complete(&self, arrived: &[Entry]) {
+    pub fn check_complete(&self, arrived: &[LedgerEntry]) {
         self.check(arrived, |_| false);
     }
 
@@ -446,12 +260,12 @@ impl Ledger {
     ///
     /// # Panics
     /// Panics if an entry is missing, doubled, damaged, or there although it should be absent.
-    pub fn check(&self, arrived: &[Entry], absent: impl Fn(u64) -> bool) {
+    pub fn check(&self, arrived: &[LedgerEntry], absent: impl Fn(u64) -> bool) {
         let mut counts = vec![0u32; self.entries as usize];
         for entry in arrived {
             assert_eq!(
                 *entry,
-                Entry::new(entry.number),
+                LedgerEntry::new(entry.number),
                 "entry {} is damaged",
                 entry.number
             );
@@ -473,9 +287,9 @@ impl Ledger {
     ///
     /// # Panics
     /// Panics if they did not.
-    pub fn check_prefix(&self, arrived: &[Entry]) {
+    pub fn check_prefix(&self, arrived: &[LedgerEntry]) {
         for (place, entry) in arrived.iter().enumerate() {
-            assert_eq!(*entry, Entry::new(place as u64), "at place {place}");
+            assert_eq!(*entry, LedgerEntry::new(place as u64), "at place {place}");
         }
     }
 }

@@ -73,7 +73,7 @@ macro_rules! before_main {
 mod tests {
     use crate::{DataLoader, Graph};
 
-    /// This test executable never called `init`.
+    /// The test executable never called `init`.
     #[test]
     fn row_128_a_program_that_forgot_it_builds_no_loader_with_processes() {
         let graph = Graph::range(0..3)

@@ -87,7 +87,7 @@ pub enum IndexStep {
     /// Followed by other data of this length if true, otherwise by itself.
     Concat(u64, bool),
     Mix(u64, u8, bool),
-    /// With a shuffle of itself.
+    /// A shuffle of itself.
     Zip,
     Batch(usize, bool),
     Map,
@@ -142,7 +142,7 @@ pub enum Step {
     Padded(usize),
     /// Sequences with labels.
     PaddedPairs(usize),
-    /// With scratch memory that is left as it was; fails for items divisible by this.
+    /// Scratch memory that is left as it was; fails for items divisible by this.
     MapInit(u64),
     MapInitRandom,
     Bucket {

@@ -430,7 +430,7 @@ enum Step {
     Compute {
         concurrency: usize,
     },
-    /// This many outputs for each item.
+    /// Number of outputs for each item.
     Fan(u64),
     Filter,
     Prefetch(usize),
@@ -496,7 +496,7 @@ struct Case {
     /// The promise, in multiples of the largest item.
     promise: usize,
     prefetch: Option<usize>,
-    /// After how many items an epoch is stopped and resumed.
+    /// Number of items after which an epoch is stopped and resumed.
     stop: Option<usize>,
     /// Items before which the consumer takes nothing until nothing more is made.
     pauses: Vec<usize>,

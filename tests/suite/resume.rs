@@ -76,8 +76,8 @@ mod apart {
     }
 }
 
-/// Without functions over the stream, which keep nothing; and without caches of what is random in
-/// rounds of one epoch, which another process fills in another round.
+/// Graphs without functions over the stream, which keep nothing; and without caches of what is
+/// random in rounds of one epoch, which another process fills in another round.
 pub fn resumable(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
     let again = |step: &Step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..));
     spec.prop_filter("cannot be resumed", move |spec| {
@@ -91,7 +91,8 @@ fn streamed(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
     spec.prop_filter("data by index", |spec| !spec.is_by_index())
 }
 
-/// After how many items it is stopped, and stopped again: anywhere, at the beginning, or late.
+/// Numbers of items after which it is stopped, and stopped again: anywhere, at the beginning, or
+/// late.
 fn stops() -> impl Strategy<Value = [usize; 2]> {
     let stop = || prop_oneof![1 => Just(0usize), 4 => 0usize..40, 2 => 0usize..500];
     [stop(), stop()]

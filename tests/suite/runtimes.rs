@@ -564,7 +564,7 @@ fn block_on_in_a_function_works_under_any_runtime() {
     }
 }
 
-/// With a device stage it is the stage's thread that consumes.
+/// The thread of a device stage is the consumer.
 #[test]
 fn law_12_with_a_device_stage() {
     let runtime = single();
@@ -640,7 +640,7 @@ fn a_pipe_that_panics_when_it_is_wired_is_an_error_in_a_stream_and_in_an_iterato
     }
 }
 
-/// With the blocking iterator what is cheap may stay on its caller's thread, and no thread is
+/// Cheap work may, with the blocking iterator, stay on its caller's thread, and no thread is
 /// started for it.
 #[test]
 fn the_blocking_iterator_runs_what_is_cheap_where_it_is_called() {

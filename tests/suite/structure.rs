@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 /// The rooms of the contract, in order: each may know those before it, so that there is no circle.
@@ -425,6 +426,14 @@ fn a_broken_rule_is_named_with_file_and_line() {
             "//! New.\nuse crate::run::scope;\n",
         ),
         (
+            "datapipes/src/run/mod.rs",
+            "//! Run.\npub use engine::Engine;\nmod engine;\n",
+        ),
+        (
+            "datapipes/src/run/chain.rs",
+            "//! Chain.\nuse crate::run::Engine;\n",
+        ),
+        (
             "datapipes/src/queue/mod.rs",
             "//! Queue.\nuse std::mem;\nuse tokio::sync;\n",
         ),
@@ -450,6 +459,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
         "datapipes/src/pipes/go.rs:2: work is started in run/ only (`thread::spawn`)",
         "datapipes/src/run/pool.rs:2: pool comes before engine (`run::engine`)",
         "datapipes/src/run/new.rs:2: `new` has no place in the order; say in tests/suite/structure.rs which",
+        "datapipes/src/run/chain.rs:2: chain comes before engine (`run::engine::Engine`)",
         "datapipes/src/queue/mod.rs:3: queue uses nothing but std (`tokio::sync`)",
         "datapipes/src/magic/mod.rs:1: `magic` is no part that the rules know; say in tests/suite/structure.rs what it may know",
         "datapipes-io/src/lib.rs:2: other crates know the contract, graph, pipes and index only (`loader::Epoch`)",
@@ -513,8 +523,34 @@ fn a_broken_rule_is_named_with_file_and_line() {
     assert_eq!(
         circles(round.iter()),
         [
-            "datapipes/src/a/b.rs:1: a circle leads through `a::c`",
-            "datapipes/src/a/c.rs:1: a circle leads through `a::b`",
+            "datapipes/src/a/b.rs:2: a circle leads through `a::c`",
+            "datapipes/src/a/c.rs:3: a circle leads through `a::b`",
+        ]
+    );
+
+    // Through a name that a folder shows, a path of a declared module, and one that a file imported.
+    let shown = [
+        ("datapipes/src/lib.rs", "mod a;\nmod f;\npub use a::C;\n"),
+        (
+            "datapipes/src/a/mod.rs",
+            "//! A.\nmod b;\nmod c;\npub use self::c::{C, D as E};\nfn f() { b::g() }\n",
+        ),
+        ("datapipes/src/a/b.rs", "//! B.\nuse super::E;\n"),
+        (
+            "datapipes/src/a/c.rs",
+            "//! C.\nuse crate::f;\nfn g() { f::h::<u8>() }\n",
+        ),
+        ("datapipes/src/f.rs", "//! F.\nuse crate::{C, a::X};\n"),
+    ]
+    .map(|(path, text)| Source::new(path, text));
+    assert_eq!(
+        circles(shown.iter()),
+        [
+            "datapipes/src/a/mod.rs:5: a circle leads through `a::b`",
+            "datapipes/src/a/b.rs:2: a circle leads through `a::c`",
+            "datapipes/src/a/c.rs:2: a circle leads through `f`",
+            "datapipes/src/f.rs:2: a circle leads through `a`",
+            "datapipes/src/f.rs:2: a circle leads through `a::c`",
         ]
     );
     let careless = "//! X.\nfn f() {\n    unsafe { g() }\n}\n\n\n\n\n\n\n// SAFETY: ours alone.\nunsafe impl Send for X {}\n";
@@ -617,6 +653,11 @@ impl Source {
         )
     }
 
+    /// The modules that this file declares.
+    fn modules(&self) -> impl Iterator<Item = &str> {
+        words(&self.code, "mod").map(|at| ident(self.code[at + 3..].trim_start()))
+    }
+
     fn line(&self, at: usize) -> usize {
         1 + self.code[..at].matches('\n').count()
     }
@@ -640,36 +681,92 @@ impl Source {
     }
 }
 
-/// Full path of each name that the root of `datapipes` re-exports: `Graph` → `graph::Graph`.
-struct Exports(BTreeMap<String, String>);
+/// The modules of a crate, and what each calls by a name of its own, so that a path can be followed
+/// through re-exports to the file that defines what it names.
+struct Modules<'a> {
+    files: BTreeMap<String, &'a Source>,
+    /// Names of each module, with their paths from the crate's root.
+    imports: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+}
 
-impl Exports {
-    fn of(lib: Option<&Source>) -> Exports {
-        let Some(lib) = lib else {
-            return Exports(BTreeMap::new());
+impl<'a> Modules<'a> {
+    fn of(files: impl Iterator<Item = &'a Source>) -> Modules<'a> {
+        let files: BTreeMap<String, &Source> =
+            files.map(|file| (file.module().join("::"), file)).collect();
+        let mut modules = Modules {
+            files,
+            imports: BTreeMap::new(),
         };
-        let mut exports = BTreeMap::new();
-        let mut own = BTreeSet::new();
-        for at in words(&lib.code, "mod") {
-            own.insert(ident(lib.code[at + 3..].trim_start()).to_owned());
+        for (module, file) in &modules.files {
+            let imports = use_trees(file).flat_map(|(path, at)| {
+                let path = modules.from_root(file, &path, &BTreeMap::new())?;
+                let last = path.last()?;
+                let renamed = file.code[at..].strip_prefix(last.as_str());
+                let renamed = renamed
+                    .and_then(|rest| rest.strip_prefix(" as "))
+                    .map(ident);
+                Some((renamed.unwrap_or(last).to_owned(), path))
+            });
+            let imports = imports.collect();
+            modules.imports.insert(module.clone(), imports);
         }
-        for at in words(&lib.code, "use") {
-            for (path, _) in paths(&lib.code, at + 3) {
-                if let [first, .., last] = &path[..]
-                    && own.contains(first)
-                {
-                    exports.insert(last.clone(), path.join("::"));
-                }
-            }
-        }
-        Exports(exports)
+        modules
     }
 
-    fn resolve(&self, path: &[String]) -> String {
-        match path.first().and_then(|first| self.0.get(first)) {
-            Some(home) => [std::slice::from_ref(home), &path[1..]].concat().join("::"),
-            None => path.join("::"),
+    /// Returns a path that a file uses as one from the crate's root, unless it leads to another crate.
+    fn from_root(
+        &self,
+        file: &Source,
+        path: &[String],
+        imports: &BTreeMap<String, Vec<String>>,
+    ) -> Option<Vec<String>> {
+        let module = file.module();
+        let ups = path.iter().take_while(|part| *part == "super").count();
+        let (above, rest) = match &*path[0] {
+            "crate" => (&[][..], &path[1..]),
+            "self" => (&module[..], &path[1..]),
+            "super" => (&module[..module.len().saturating_sub(ups)], &path[ups..]),
+            name if file.modules().any(|child| child == name) => (&module[..], path),
+            name => {
+                let whole = [imports.get(name)?, &path[1..]].concat();
+                return Some(whole);
+            }
+        };
+        let above = above.iter().map(|part| (*part).to_owned());
+        Some(above.chain(rest.iter().cloned()).collect())
+    }
+
+    /// Returns all paths from the crate's root that a file names, with their places.
+    fn paths(&self, file: &Source) -> Vec<(Vec<String>, usize)> {
+        let none = BTreeMap::new();
+        let imports = self.imports.get(&file.module().join("::"));
+        let used = use_trees(file).chain(expressions(file));
+        let used = used.filter_map(|(path, at)| {
+            let path = self.from_root(file, &path, imports.unwrap_or(&none))?;
+            (!path.is_empty()).then_some((path, at))
+        });
+        used.collect()
+    }
+
+    /// Returns the number of parts of a path that are modules with a file.
+    fn known(&self, path: &[String]) -> usize {
+        let is_known = |len: &usize| self.files.contains_key(&path[..*len].join("::"));
+        (1..=path.len()).rev().find(is_known).unwrap_or(0)
+    }
+
+    /// Follows a path through re-exports: `Graph` → `graph::Graph`.
+    fn follow(&self, path: &[String]) -> Vec<String> {
+        let mut path = path.to_vec();
+        // No name has more doors than that.
+        for _ in 0..10 {
+            let known = self.known(&path);
+            let target = path
+                .get(known)
+                .and_then(|name| self.imports.get(&path[..known].join("::"))?.get(name));
+            let Some(target) = target else { break };
+            path = [target, &path[known + 1..]].concat();
         }
+        path
     }
 }
 
@@ -682,11 +779,8 @@ fn part_of(module: &str) -> &str {
 }
 
 fn check(files: &[Source]) -> Vec<String> {
-    let exports = Exports::of(
-        files
-            .iter()
-            .find(|file| file.path == "datapipes/src/lib.rs"),
-    );
+    let core = product(files).filter(|file| file.path.starts_with("datapipes/"));
+    let modules = Modules::of(core);
     let mut broken = Vec::new();
     for file in product(files) {
         if !file.text.starts_with("//!") {
@@ -695,10 +789,10 @@ fn check(files: &[Source]) -> Vec<String> {
         let module = file.module();
         if file.path.starts_with("datapipes/") {
             if let Some(first) = module.first() {
-                check_core(file, part_of(first), &exports, &mut broken);
+                check_core(file, part_of(first), &modules, &mut broken);
             }
         } else {
-            check_crate(file, &exports, &mut broken);
+            check_crate(file, &modules, &mut broken);
         }
         // These run the user's program.
         let may_start = file.path.starts_with("datapipes/src/run/")
@@ -765,14 +859,14 @@ fn check_tests(files: &[Source]) -> Vec<String> {
     broken
 }
 
-fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<String>) {
+fn check_core(file: &Source, part: &str, modules: &Modules<'_>, broken: &mut Vec<String>) {
     let Some((_, may_know)) = MAY_KNOW.iter().find(|(name, _)| *name == part) else {
         let say =
             "is no part that the rules know; say in tests/suite/structure.rs what it may know";
         broken.push(file.broken(0, &format!("`{part}` {say}")));
         return;
     };
-    for (path, at) in inner_paths(file) {
+    for (path, at) in modules.paths(file) {
         let own = path.join("::");
         let is_helper = |helper: &&str| own.starts_with(helper);
         if part == "pipes"
@@ -782,7 +876,7 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
             let rule = "a built-in pipe uses what the root exports";
             broken.push(file.broken(at, &format!("{rule} (`{own}`)")));
         }
-        let path = exports.resolve(&path);
+        let path = modules.follow(&path).join("::");
         let module = path.split("::").next().unwrap_or_default();
         let to = part_of(module);
         if module.is_empty() {
@@ -869,39 +963,54 @@ fn check_methods(files: &[Source]) -> Vec<String> {
     broken
 }
 
-/// Names the files that are in a circle, or between two circles, with one of those they know.
+/// Names the arrows between files that are part of a circle, with the place of each.
 fn circles<'a>(files: impl Iterator<Item = &'a Source>) -> Vec<String> {
-    let files: BTreeMap<String, &Source> = files
-        .map(|file| (file.module().join("::"), file))
-        .filter(|(module, _)| !module.is_empty())
-        .collect();
-    let mut arrows = BTreeSet::new();
-    for (from, file) in &files {
-        for (path, _) in inner_paths(file) {
-            let to = (1..=path.len()).rev().map(|len| path[..len].join("::"));
-            let to = to.into_iter().find(|to| files.contains_key(to));
-            if let Some(to) = to.filter(|to| !format!("{from}::").starts_with(&format!("{to}::"))) {
-                arrows.insert((from.clone(), to));
+    let modules = Modules::of(files);
+    let mut arrows: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
+    for (from, file) in modules.files.iter().filter(|(from, _)| !from.is_empty()) {
+        for (path, at) in modules.paths(file) {
+            let path = modules.follow(&path);
+            let to = path[..modules.known(&path)].join("::");
+            let is_own = format!("{from}::").starts_with(&format!("{to}::"));
+            if !to.is_empty() && !is_own && !is_only_shown(file, at) {
+                arrows.entry(from).or_default().entry(to).or_insert(at);
             }
         }
     }
-    // A file that uses no other, or that no other uses, is in no circle; nor is one left so.
-    loop {
-        let ends = |arrow: &(String, String)| {
-            let goes_on = arrows.iter().any(|(from, _)| *from == arrow.1);
-            let is_known = arrows.iter().any(|(_, to)| *to == arrow.0);
-            !(goes_on && is_known)
-        };
-        let ended: Vec<_> = arrows.iter().filter(|arrow| ends(arrow)).cloned().collect();
-        if ended.is_empty() {
-            break;
+    let reached = |from: &str| {
+        let mut reached = BTreeSet::new();
+        let mut next = vec![from.to_owned()];
+        while let Some(from) = next.pop() {
+            let targets = arrows.get(&*from).into_iter().flat_map(BTreeMap::keys);
+            next.extend(targets.filter(|to| reached.insert((*to).clone())).cloned());
         }
-        arrows.retain(|arrow| !ended.contains(arrow));
+        reached
+    };
+    let mut broken = Vec::new();
+    for (from, targets) in &arrows {
+        for (to, at) in targets {
+            if reached(to).contains(*from) {
+                let circle = format!("a circle leads through `{to}`");
+                broken.push(modules.files[*from].broken(*at, &circle));
+            }
+        }
     }
-    arrows
-        .iter()
-        .map(|(from, to)| files[from].broken(0, &format!("a circle leads through `{to}`")))
-        .collect()
+    broken
+}
+
+/// Returns true for a name that a file re-exports and does not use: those who use it know its file.
+fn is_only_shown(file: &Source, at: usize) -> bool {
+    let imports = imports(&file.code);
+    let Some(import) = imports.iter().find(|import| import.contains(&at)) else {
+        return false;
+    };
+    let before = file.code[..import.start].trim_end();
+    let is_shown = before.ends_with("pub") || before.ends_with(')');
+    let mut uses = words(&file.code, ident(&file.code[at..])).filter(|use_at| {
+        let declares = file.code[..*use_at].trim_end().ends_with("mod");
+        !declares && !imports.iter().any(|import| import.contains(use_at))
+    });
+    is_shown && uses.next().is_none()
 }
 
 /// Reports a module of an ordered list that names one after it.
@@ -929,15 +1038,20 @@ fn check_order(
     }
 }
 
-fn check_crate(file: &Source, exports: &Exports, broken: &mut Vec<String>) {
+fn check_crate(file: &Source, modules: &Modules<'_>, broken: &mut Vec<String>) {
+    let root = modules.imports.get("");
     for at in words(&file.code, "datapipes") {
         let Some(rest) = file.code[at..].strip_prefix("datapipes::") else {
             continue;
         };
         for (path, at) in paths(&file.code, file.code.len() - rest.len()) {
-            let home = exports.resolve(&path);
+            let export = root.and_then(|root| root.get(&path[0]));
+            let exported = export.is_some();
+            let home = match export {
+                Some(home) => [home, &path[1..]].concat().join("::"),
+                None => path.join("::"),
+            };
             let module = home.split("::").next().unwrap_or_default();
-            let exported = exports.0.contains_key(&path[0]);
             let known = matches!(part_of(module), "contract" | "graph" | "pipes" | "index");
             let named = |(who, what): &(&str, &str)| {
                 file.path.starts_with(who) && (module == *what || home == *what)
@@ -953,7 +1067,8 @@ fn check_crate(file: &Source, exports: &Exports, broken: &mut Vec<String>) {
 /// Words that a doc comment does not begin with: a reader looks for what the thing does or is.
 const NO_FIRST_WORDS: &[&str] = &[
     "What", "How", "Whether", "Which", "Where", "Who", "Whose", "Whom", "Why", "When", "Of",
-    "That", "As", "Says", "So", "And", "Or", "But", "By", "If", "For",
+    "That", "As", "Says", "So", "And", "Or", "But", "By", "If", "For", "It", "Its", "This",
+    "There", "These", "No", "Not", "In", "With", "Without", "Since", "Never", "After",
 ];
 
 fn check_first_words(file: &Source) -> Vec<String> {
@@ -988,38 +1103,31 @@ fn check_unsafe(file: &Source) -> Vec<String> {
     careless.map(|at| file.broken(at, rule)).collect()
 }
 
-/// The paths from the crate's root that a file names by `crate::` or `super::`, with their places.
-fn inner_paths(file: &Source) -> Vec<(Vec<String>, usize)> {
-    let module = file.module();
-    let mut all = Vec::new();
-    for at in words(&file.code, "crate") {
-        if let Some(rest) = file.code[at..].strip_prefix("crate::") {
-            all.extend(paths(&file.code, file.code.len() - rest.len()));
+/// The places of the statements that import.
+fn imports(code: &str) -> Vec<Range<usize>> {
+    let imports = words(code, "use").filter(|at| !code[at + 3..].starts_with('<'));
+    let imports = imports.map(|at| at..at + code[at..].find(';').unwrap_or_default());
+    imports.collect()
+}
+
+/// The paths that a file imports, as they are written.
+fn use_trees(file: &Source) -> impl Iterator<Item = (Vec<String>, usize)> {
+    words(&file.code, "use").flat_map(|at| paths(&file.code, at + 3))
+}
+
+/// The paths outside of imports that have several parts, as they are written.
+fn expressions(file: &Source) -> impl Iterator<Item = (Vec<String>, usize)> {
+    let code = &file.code;
+    let imports = imports(code);
+    code.match_indices("::").filter_map(move |(at, _)| {
+        let part = |c: char| c.is_alphanumeric() || c == '_';
+        let begin = code[..at].trim_end_matches(part).len();
+        let begins = begin < at && !code[..begin].ends_with("::");
+        if !begins || imports.iter().any(|import| import.contains(&begin)) {
+            return None;
         }
-    }
-    for at in words(&file.code, "super") {
-        if file.code[..at].ends_with("super::") {
-            continue;
-        }
-        let mut ups = 0;
-        let mut from = at;
-        while let Some(rest) = file.code[from..].strip_prefix("super::") {
-            ups += 1;
-            from = file.code.len() - rest.len();
-        }
-        let above = &module[..module.len().saturating_sub(ups)];
-        for (path, at) in paths(&file.code, from) {
-            all.push((
-                above
-                    .iter()
-                    .map(|part| (*part).to_owned())
-                    .chain(path)
-                    .collect(),
-                at,
-            ));
-        }
-    }
-    all
+        paths(code, begin).into_iter().next()
+    })
 }
 
 /// The paths of a use tree: `a::{b, c::*}` → `a::b`, `a::c`.
@@ -1054,7 +1162,7 @@ fn tree(
         }
     }
     let name = ident(rest);
-    if name.is_empty() || name == "self" {
+    if name.is_empty() || name == "self" && !rest.starts_with("self::") {
         if depth > 0 {
             found.push((above.clone(), at));
         }

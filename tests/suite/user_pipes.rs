@@ -19,7 +19,7 @@ use crate::graphs::{Pairs, fold};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Says {
     Lineage,
-    /// It has the role of one that is built in, and says nothing besides.
+    /// Has the role of one that is built in, and says nothing besides.
     Role,
     Both,
     Neither,

@@ -199,7 +199,7 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
     assert_eq!(device.uploaded, 7);
 }
 
-/// In every way of reading, an epoch resumes after the batches that were taken.
+/// An epoch resumes after the batches that were taken, in every way of reading.
 #[test]
 fn an_epoch_goes_on_behind_what_was_taken() {
     let samples = Graph::range(0..50)
@@ -259,7 +259,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
     );
 }
 
-/// In every way of reading, a batch that could not be converted comes again.
+/// A batch that could not be converted comes again, in every way of reading.
 #[test]
 fn a_batch_that_could_not_be_moved_comes_again() {
     let loader = DataLoader::builder(Graph::range(0..10))
@@ -298,7 +298,7 @@ fn a_batch_that_could_not_be_moved_comes_again() {
     }
 }
 
-/// In both ways of reading, ranks end together, ready batches do not count, and batches whose
+/// Ranks end together in both ways of reading, ready batches do not count, and batches whose
 /// exchange failed come again.
 #[test]
 fn ranks_that_agree_end_together() {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Graph, Origin, Result, Tensor};
 use datapipes_image::{ImageFormat, decode};
 use datapipes_io::formats::{
-    Array, ArrowIpc, ArrowRows, Codec, Csv, Entries, Entry, Example, Feature, Format, Idx,
+    Array, ArrowIpc, ArrowRows, Codec, Csv, Example, Feature, FileEntries, FileEntry, Format, Idx,
     JsonLines, Lines, MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample,
     TfRecords, Unzip,
 };
@@ -317,14 +317,14 @@ struct Arrays;
 impl Format for Arrays {
     type Item = Array;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Array>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Array>> {
         let stem = |name: &str| Arc::from(name.strip_suffix(".npy").unwrap_or(name));
         match Kind::of(&file.name, &file.data) {
             Kind::Npy => {
                 let name = stem(&file.name);
                 let entries = Npy::new().open(file, cx)?;
                 Ok(Box::new(entries.map(move |entry| match entry {
-                    Entry::Item(_, array) => Entry::Item(Some(Arc::clone(&name)), array),
+                    FileEntry::Item(_, array) => FileEntry::Item(Some(Arc::clone(&name)), array),
                     entry => entry,
                 })))
             }

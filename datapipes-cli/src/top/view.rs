@@ -52,7 +52,7 @@ pub enum Sort {
 /// The state of the connection.
 pub enum Contact {
     Answers,
-    /// No answer for so long.
+    /// Silence for so long.
     Silent(Duration),
     /// The reason why there will be no more answers.
     Lost(String),

@@ -17,9 +17,16 @@ use crate::{CutMix, MixUp, OneHot, RandomMix};
 /// let samples: Graph<(Tensor, u32)> = Graph::range(0..8).map(|n| {
 ///     (Tensor::from_vec(vec![n as f32; 3 * 4 * 4], [3, 4, 4]).expect("it fits"), n as u32)
 /// });
-/// let batches = samples.batch(4).collate().mixup(MixUp::new(0.2, 8));
-/// let (images, labels) = &batches.collect()?[0];
-/// assert_eq!((images.shape(), labels.shape()), (&[4, 3, 4, 4][..], &[4, 8][..]));
+/// let batches = samples.batch(4).collate();
+/// for mixed in [
+///     batches.clone().mixup(MixUp::new(0.2, 8)),
+///     batches.clone().cutmix(CutMix::new(1.0, 8)),
+///     batches.clone().random_mix(RandomMix::new(MixUp::new(0.2, 8), CutMix::new(1.0, 8))),
+///     batches.one_hot(OneHot::new(8)),
+/// ] {
+///     let (images, labels) = &mixed.collect()?[0];
+///     assert_eq!((images.shape(), labels.shape()), (&[4, 3, 4, 4][..], &[4, 8][..]));
+/// }
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub trait BatchGraphExt: sealed::Sealed {

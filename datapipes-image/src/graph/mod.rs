@@ -71,6 +71,46 @@ impl DecodeGraphExt for Graph<Bytes> {
 /// assert_eq!(tensors[0].as_slice::<u8>()?, [3, 2, 7, 6]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+/// All steps; the guide's page *Image steps* (`docs/src/gallery.md`) has a picture of each:
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_image::prelude::*;
+///
+/// let image = Image::new(40, 30, 3, vec![9; 40 * 30 * 3])?;
+/// let images = || Graph::from_vec(vec![image.clone()]);
+/// let size = |graph: Graph<Image>| graph.collect().map(|made| (made[0].width(), made[0].height()));
+/// assert_eq!(size(images().resize(20, 15, ResizeFilter::Bilinear))?, (20, 15));
+/// assert_eq!(size(images().resize_shorter(15, ResizeFilter::Bilinear))?, (20, 15));
+/// assert_eq!(size(images().center_crop(10, 8))?, (10, 8));
+/// assert_eq!(size(images().crop(Rect { x: 1, y: 2, width: 10, height: 8 }))?, (10, 8));
+/// assert_eq!(size(images().random_crop(16))?, (16, 16));
+/// assert_eq!(size(images().random_resized_crop(16))?, (16, 16));
+/// assert_eq!(size(images().pad(4))?, (48, 38));
+/// assert_eq!(images().five_crop(10, 8).collect()?[0].len(), 5);
+/// let of_the_same_size = [
+///     images().hflip(),
+///     images().random_hflip(0.5),
+///     images().vflip(),
+///     images().random_vflip(0.5),
+///     images().rotate(10.0),
+///     images().random_rotation(10.0),
+///     images().affine(Affine::new().scale(0.8)),
+///     images().random_affine(RandomAffine::new(10.0)),
+///     images().gaussian_blur(3, 1.0),
+///     images().random_gaussian_blur(3),
+///     images().color_jitter(ColorJitter::new().brightness(0.4)),
+///     images().grayscale(3),
+///     images().random_grayscale(0.5),
+///     images().rand_augment(RandAugment::new(2, 9)),
+///     images().trivial_augment(TrivialAugmentWide::new()),
+/// ];
+/// for graph in of_the_same_size {
+///     assert_eq!(size(graph)?, (40, 30));
+/// }
+/// assert_eq!(images().to_tensor(Normalize::IMAGENET).collect()?[0].shape(), [3, 30, 40]);
+/// assert_eq!(images().to_tensor_u8().collect()?[0].shape(), [3, 30, 40]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait ImageGraphExt: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
     fn resize(self, width: u32, height: u32, filter: ResizeFilter) -> Graph<Image>;

@@ -20,9 +20,9 @@ pub struct Keypoint {
 /// Visibility of a [`Keypoint`], with COCO's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Visibility {
-    /// Not known, or not in the image. Its coordinates have no meaning.
+    /// Unknown, or not in the image. Its coordinates have no meaning.
     Absent = 0,
-    /// In the image, but occluded.
+    /// Occluded, but in the image.
     Hidden = 1,
     /// Visible.
     Visible = 2,

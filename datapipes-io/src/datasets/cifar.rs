@@ -9,7 +9,7 @@ use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
 
 use super::{Labelled, Split, first_of, read};
 use crate::File;
-use crate::formats::{Entries, Entry, Format};
+use crate::formats::{FileEntries, FileEntry, Format};
 
 /// Size of an image in bytes: three planes of 32 rows.
 const IMAGE: usize = 3 * 32 * 32;
@@ -162,15 +162,15 @@ impl Cifar {
 impl Format for Cifar {
     type Item = (Tensor, u8);
 
-    fn open(&self, file: File, _: &Context) -> Result<Entries<(Tensor, u8)>> {
+    fn open(&self, file: File, _: &Context) -> Result<FileEntries<(Tensor, u8)>> {
         let (format, data) = (self.clone(), file.data);
         let (records, rest) = (data.len() / self.size(), data.len() % self.size());
         let cut = (rest > 0 || records == 0).then(|| {
             let what = format!("record {records} has {rest} of {} bytes", self.size());
-            Entry::Broken(Error::new(ErrorKind::Truncated, what))
+            FileEntry::Broken(Error::new(ErrorKind::Truncated, what))
         });
         let records =
-            (0..records).map(move |record| Entry::from_result(format.record(&data, record)));
+            (0..records).map(move |record| FileEntry::from_result(format.record(&data, record)));
         Ok(Box::new(records.chain(cut)))
     }
     fn weigh(&self, _: &(Tensor, u8)) -> Option<usize> {

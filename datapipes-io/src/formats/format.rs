@@ -5,11 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
-use datapipes::{
-    Children, Chunk, Chunks, Context, Demand, Error, Hints, Item, Items, Origin, Pipe, Result,
-};
+use datapipes::{Children, Chunk, Chunks, Context, Demand, Hints, Items, Origin, Pipe, Result};
 use futures::Stream;
 
+use super::entry::{FileEntries, FileEntry};
 use super::framing::{Block, Splitter};
 use crate::File;
 
@@ -20,13 +19,13 @@ use crate::File;
 /// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraphExt::read_as)
 /// are read as they arrive; see [`Framing`](super::Framing). A format must accept any bytes. It may
 /// trust a size that a file states only as far as there are bytes. An error in the file is an
-/// [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a silent end.
+/// [`FileEntry::Bad`] or [`FileEntry::Broken`], never a panic and never a silent end.
 ///
 /// # Examples
 /// Numbers, each with its length before it:
 /// ```
 /// use datapipes::{Context, Error, ErrorKind, Graph, Result};
-/// use datapipes_io::formats::{Entries, Entry, Format};
+/// use datapipes_io::formats::{FileEntries, FileEntry, Format};
 /// use datapipes_io::{File, prelude::*};
 ///
 /// struct Lengths;
@@ -34,7 +33,7 @@ use crate::File;
 /// impl Format for Lengths {
 ///     type Item = bytes::Bytes;
 ///
-///     fn open(&self, file: File, _: &Context) -> Result<Entries<bytes::Bytes>> {
+///     fn open(&self, file: File, _: &Context) -> Result<FileEntries<bytes::Bytes>> {
 ///         let mut data = file.data;
 ///         Ok(Box::new(std::iter::from_fn(move || {
 ///             let length = usize::from(*data.first()?);
@@ -42,9 +41,9 @@ use crate::File;
 ///             if length > data.len() {
 ///                 let what = format!("{length} bytes stated, {} there", data.len());
 ///                 data.clear();
-///                 return Some(Entry::Broken(Error::new(ErrorKind::Truncated, what)));
+///                 return Some(FileEntry::Broken(Error::new(ErrorKind::Truncated, what)));
 ///             }
-///             Some(Entry::item(data.split_to(length)))
+///             Some(FileEntry::item(data.split_to(length)))
 ///         })))
 ///     }
 /// }
@@ -64,7 +63,7 @@ pub trait Format: Send + Sync + 'static {
     ///
     /// # Errors
     /// Returns an error for a file that is not of this format, or whose beginning is invalid.
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Self::Item>>;
 
     /// Returns the splitter that cuts a file of this format into records as it arrives, for
     /// [`FileGraphExt::read_as`](crate::FileGraphExt::read_as). It yields the same items as
@@ -94,69 +93,6 @@ pub trait Format: Send + Sync + 'static {
     /// Defaults to the item's own size.
     fn weigh(&self, _item: &Self::Item) -> Option<usize> {
         None
-    }
-}
-
-/// An iterator over the entries of a file. It is not polled again after an [`Entry::Broken`].
-pub type Entries<T> = Box<dyn Iterator<Item = Entry<T>> + Send>;
-
-/// An entry of a file.
-#[derive(Debug)]
-pub enum Entry<T> {
-    /// An item, and its name if it has one.
-    Item(Option<Arc<str>>, T),
-    /// An item that cannot be read; others may follow.
-    Bad(Option<Arc<str>>, Error),
-    /// An error after which nothing more can be read.
-    Broken(Error),
-    /// A number of items that are left out on purpose: they are counted as dropped, and the items
-    /// after them have the origins that they would have with them.
-    Skip(u64),
-}
-
-impl<T> Entry<T> {
-    /// Returns an item without a name.
-    pub fn item(value: T) -> Self {
-        Entry::Item(None, value)
-    }
-
-    /// Converts a result into an item without a name, or an item that cannot be read, after which
-    /// others may follow.
-    pub fn from_result(result: Result<T>) -> Self {
-        match result {
-            Ok(value) => Entry::item(value),
-            Err(error) => Entry::Bad(None, error),
-        }
-    }
-
-    /// Adds the origin: entry `next` of a file, which is then that of the next one. `None` if it
-    /// has no item; items left out are counted.
-    pub(super) fn placed(
-        self,
-        file: &Origin,
-        children: &Children,
-        next: &mut u64,
-        cx: &Context,
-    ) -> Option<Result<Item<T>>> {
-        let index = *next;
-        *next = index.saturating_add(if let Entry::Skip(items) = self {
-            items
-        } else {
-            1
-        });
-        let place = |name: Option<Arc<str>>| match name {
-            Some(name) => children.at(index).named(name),
-            None => children.at(index),
-        };
-        Some(match self {
-            Entry::Item(name, value) => Ok(Item::new(value, place(name))),
-            Entry::Bad(name, error) => Err(error.of(&place(name))),
-            Entry::Broken(error) => Err(error.of(file)),
-            Entry::Skip(items) => {
-                cx.count_dropped(items);
-                return None;
-            }
-        })
     }
 }
 
@@ -234,7 +170,7 @@ impl<F: Format> Pipe<Block<F::Item>> for ReadAs<F> {
 fn reading<I: Send + 'static, T: Send + 'static>(
     input: Items<I>,
     cx: &Context,
-    open: impl FnMut(I) -> (u64, Result<Entries<T>>) + Send + 'static,
+    open: impl FnMut(I) -> (u64, Result<FileEntries<T>>) + Send + 'static,
 ) -> Items<T> {
     Items::from_chunks(Reading {
         input,
@@ -253,7 +189,7 @@ struct Reading<I, T, O> {
 
 /// A file that is being read.
 struct Opened<T> {
-    entries: Entries<T>,
+    entries: FileEntries<T>,
     origin: Origin,
     children: Children,
     next: u64,
@@ -263,7 +199,7 @@ impl<I, T, O> Chunks<T> for Reading<I, T, O>
 where
     I: Send + 'static,
     T: Send + 'static,
-    O: FnMut(I) -> (u64, Result<Entries<T>>) + Send,
+    O: FnMut(I) -> (u64, Result<FileEntries<T>>) + Send,
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         loop {
@@ -314,7 +250,7 @@ impl<T> Opened<T> {
             let Some(entry) = self.entries.next() else {
                 return true;
             };
-            let is_last = matches!(entry, Entry::Broken(_));
+            let is_last = matches!(entry, FileEntry::Broken(_));
             let item = entry.placed(&self.origin, &self.children, &mut self.next, cx);
             if let Some(item) = item {
                 chunk.push(item);
@@ -355,16 +291,16 @@ mod tests {
     impl Format for Letters {
         type Item = char;
 
-        fn open(&self, file: File, _: &Context) -> Result<Entries<char>> {
+        fn open(&self, file: File, _: &Context) -> Result<FileEntries<char>> {
             if file.data.is_empty() {
                 return Err(Error::new(ErrorKind::Truncated, "empty"));
             }
             Ok(Box::new(Vec::from(file.data).into_iter().map(
                 |byte| match byte {
-                    b'x' => Entry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
-                    b'2' => Entry::Skip(2),
-                    b'!' => Entry::Broken(Error::new(ErrorKind::Truncated, "broken")),
-                    byte => Entry::item(char::from(byte)),
+                    b'x' => FileEntry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
+                    b'2' => FileEntry::Skip(2),
+                    b'!' => FileEntry::Broken(Error::new(ErrorKind::Truncated, "broken")),
+                    byte => FileEntry::item(char::from(byte)),
                 },
             )))
         }

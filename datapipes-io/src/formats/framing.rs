@@ -12,11 +12,11 @@ use bytes::{Buf, Bytes, BytesMut};
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::compression::{Expansion, Packing, packing_of, unpack, unpacker};
-use super::{Entries, Entry};
+use super::entry::{FileEntries, FileEntry};
 
 /// Position of a record in a file; in a compressed file, in the decompressed content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPosition {
     /// Position of the first byte.
     pub offset: u64,
     /// Number of records before it, including those that cannot be read.
@@ -37,14 +37,14 @@ pub enum Frame {
         /// Number of lines that end in them, for a format that counts lines.
         lines: u64,
         /// Kind of the bytes.
-        part: Part,
+        kind: FrameKind,
     },
 }
 
 /// Kind of the bytes that were cut.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Part {
+pub enum FrameKind {
     /// A record.
     Record,
     /// All records of a batch.
@@ -63,11 +63,11 @@ pub enum Part {
 
 impl Frame {
     /// Cuts bytes in which no line ends.
-    pub fn cut(len: usize, part: Part) -> Self {
+    pub fn cut(len: usize, kind: FrameKind) -> Self {
         Frame::Cut {
             len,
             lines: 0,
-            part,
+            kind,
         }
     }
 }
@@ -83,7 +83,7 @@ impl Frame {
 /// ```
 /// use bytes::Bytes;
 /// use datapipes::{Context, Error, ErrorKind, Result};
-/// use datapipes_io::formats::{Entries, Format, Frame, Framing, Part, Place, Splitter, records};
+/// use datapipes_io::formats::{FileEntries, Format, Frame, Framing, FrameKind, RecordPosition, Splitter, records};
 /// use datapipes_io::stores::Memory;
 /// use datapipes_io::{File, prelude::*};
 ///
@@ -93,15 +93,15 @@ impl Frame {
 /// impl Framing for Lengths {
 ///     type Item = Bytes;
 ///
-///     fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+///     fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
 ///         let len = 1 + usize::from(data[0]);
 ///         match data.len() < len {
-///             false => Ok(Frame::cut(len, Part::Record)),
+///             false => Ok(Frame::cut(len, FrameKind::Record)),
 ///             true if !ended => Ok(Frame::More(len)),
 ///             true => Err(Error::new(ErrorKind::Truncated, format!("the record at byte {}", at.offset))),
 ///         }
 ///     }
-///     fn entries(self, data: Bytes, at: Place) -> Entries<Bytes> {
+///     fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Bytes> {
 ///         records(self, data, at, |_, data, range, _| Ok(data.slice(range.start + 1..range.end)))
 ///     }
 /// }
@@ -109,7 +109,7 @@ impl Frame {
 /// impl Format for Lengths {
 ///     type Item = Bytes;
 ///
-///     fn open(&self, file: File, cx: &Context) -> Result<Entries<Bytes>> {
+///     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
 ///         Splitter::new(Lengths).open(file, cx)
 ///     }
 ///     fn splitter(&self) -> Option<Splitter<Bytes>> {
@@ -135,7 +135,7 @@ pub trait Framing: Clone + Send + 'static {
     /// # Errors
     /// Returns an error if the bytes are no record, and the next record cannot be found: the rest
     /// of the file is not read.
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame>;
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame>;
 
     /// Checks that a file may end here, after its last record. Defaults to success.
     ///
@@ -147,7 +147,7 @@ pub trait Framing: Clone + Send + 'static {
 
     /// Reads `data`, which begins at `at` and holds whole records, or a whole file. Most
     /// implementations call [`records`].
-    fn entries(self, data: Bytes, at: Place) -> Entries<Self::Item>;
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Self::Item>;
 
     /// Receives the length of the file before anything else, if the length is known and the file is
     /// not compressed. Ignored by default.
@@ -170,39 +170,39 @@ pub trait Framing: Clone + Send + 'static {
 pub fn records<F: Framing>(
     mut framing: F,
     data: Bytes,
-    mut at: Place,
-    read: impl Fn(&F, &Bytes, Range<usize>, Place) -> Result<F::Item> + Send + 'static,
-) -> Entries<F::Item> {
+    mut at: RecordPosition,
+    read: impl Fn(&F, &Bytes, Range<usize>, RecordPosition) -> Result<F::Item> + Send + 'static,
+) -> FileEntries<F::Item> {
     let mut next = Some(0);
     Box::new(std::iter::from_fn(move || {
         loop {
             let begin = next?;
             if begin == data.len() {
                 next = None;
-                return framing.finish().err().map(Entry::Broken);
+                return framing.finish().err().map(FileEntry::Broken);
             }
-            let (len, part, place) = match framing.frame(&data[begin..], at, true) {
-                Ok(Frame::Cut { len, lines, part }) => (len, part, advance(&mut at, len, lines)),
+            let (len, kind, place) = match framing.frame(&data[begin..], at, true) {
+                Ok(Frame::Cut { len, lines, kind }) => (len, kind, advance(&mut at, len, lines)),
                 Ok(Frame::More(_)) => {
                     next = None;
                     let what = format!("more is wanted after byte {}, where it ends", at.offset);
-                    return Some(Entry::Broken(Error::new(ErrorKind::Truncated, what)));
+                    return Some(FileEntry::Broken(Error::new(ErrorKind::Truncated, what)));
                 }
                 Err(error) => {
                     next = None;
-                    return Some(Entry::Broken(error));
+                    return Some(FileEntry::Broken(error));
                 }
             };
             next = Some(begin + len);
-            match part {
-                Part::Head | Part::Blank | Part::Refused => {}
-                Part::Bad(error) => {
+            match kind {
+                FrameKind::Head | FrameKind::Blank | FrameKind::Refused => {}
+                FrameKind::Bad(error) => {
                     at.record += 1;
-                    return Some(Entry::Bad(None, error));
+                    return Some(FileEntry::Bad(None, error));
                 }
-                Part::Record | Part::Records(_) | Part::First => {
+                FrameKind::Record | FrameKind::Records(_) | FrameKind::First => {
                     at.record += 1;
-                    return Some(Entry::from_result(read(
+                    return Some(FileEntry::from_result(read(
                         &framing,
                         &data,
                         begin..begin + len,
@@ -215,7 +215,7 @@ pub fn records<F: Framing>(
 }
 
 /// Advances `at`; returns the position before.
-fn advance(at: &mut Place, len: usize, lines: u64) -> Place {
+fn advance(at: &mut RecordPosition, len: usize, lines: u64) -> RecordPosition {
     let before = *at;
     at.offset += len as u64;
     at.line += lines;
@@ -302,7 +302,7 @@ pub(super) enum Step<T> {
 }
 
 /// Function that reads the records of a block.
-type Open<T> = Box<dyn FnOnce(&Context) -> Result<Entries<T>> + Send>;
+type Open<T> = Box<dyn FnOnce(&Context) -> Result<FileEntries<T>> + Send>;
 
 /// Consecutive records of a file that are not parsed yet.
 pub(crate) struct Block<T> {
@@ -349,8 +349,8 @@ impl<T: Send + 'static> Splitter<T> {
         let split = Splitting {
             framing,
             window: Window::default(),
-            at: Place::default(),
-            safe: Place::default(),
+            at: RecordPosition::default(),
+            safe: RecordPosition::default(),
             heads: Vec::new(),
             begun: None,
             bad: None,
@@ -378,7 +378,7 @@ impl<T: Send + 'static> Splitter<T> {
     ///
     /// # Errors
     /// Returns an error if the name says that the file is compressed, and it is not.
-    pub fn open(mut self, file: crate::File, cx: &Context) -> Result<Entries<T>> {
+    pub fn open(mut self, file: crate::File, cx: &Context) -> Result<FileEntries<T>> {
         self.allow(cx);
         let Some(packing) = (self.packing)(&file.data, &file.name)? else {
             return Ok(self.split.whole(file.data));
@@ -429,18 +429,22 @@ impl<T: Send + 'static> Splitter<T> {
     }
 
     /// Returns the position of the next block, and the ranges before it that are needed to read it.
-    pub(super) fn place(&self) -> (Place, &[(u64, u64)]) {
+    pub(super) fn place(&self) -> (RecordPosition, &[(u64, u64)]) {
         self.split.place()
     }
 
     /// Resumes at a position of a file, after the earlier bytes that are needed.
-    pub(super) fn resume(&mut self, at: Place, heads: Vec<((u64, u64), Bytes)>) -> Result<()> {
+    pub(super) fn resume(
+        &mut self,
+        at: RecordPosition,
+        heads: Vec<((u64, u64), Bytes)>,
+    ) -> Result<()> {
         self.split.resume(at, heads)
     }
 }
 
 trait Split<T>: Send {
-    fn whole(self: Box<Self>, data: Bytes) -> Entries<T>;
+    fn whole(self: Box<Self>, data: Bytes) -> FileEntries<T>;
     fn begin(&mut self, len: u64);
     fn allow(&mut self, most: u64);
     fn is_whole(&self, first: &[u8]) -> bool;
@@ -448,19 +452,19 @@ trait Split<T>: Send {
     fn end(&mut self);
     fn step(&mut self) -> Step<T>;
     fn flush(&mut self) -> Option<Block<T>>;
-    fn place(&self) -> (Place, &[(u64, u64)]);
-    fn resume(&mut self, at: Place, heads: Vec<((u64, u64), Bytes)>) -> Result<()>;
+    fn place(&self) -> (RecordPosition, &[(u64, u64)]);
+    fn resume(&mut self, at: RecordPosition, heads: Vec<((u64, u64), Bytes)>) -> Result<()>;
 }
 
 struct Splitting<F> {
     framing: F,
     window: Window,
-    at: Place,
+    at: RecordPosition,
     /// Position of the next block.
-    safe: Place,
+    safe: RecordPosition,
     heads: Vec<(u64, u64)>,
     /// The current block: its framing, its position, and its length.
-    begun: Option<(F, Place, usize)>,
+    begun: Option<(F, RecordPosition, usize)>,
     /// Error of the next record, which was skipped.
     bad: Option<Error>,
     done: bool,
@@ -479,11 +483,11 @@ impl<F: Framing> Splitting<F> {
         &mut self,
         framing: F,
         len: usize,
-        begin: Place,
-        wrong: Option<Entry<F::Item>>,
+        begin: RecordPosition,
+        wrong: Option<FileEntry<F::Item>>,
     ) -> Block<F::Item> {
         let data = self.window.take(len);
-        let open = move |_: &Context| -> Result<Entries<F::Item>> {
+        let open = move |_: &Context| -> Result<FileEntries<F::Item>> {
             if data.is_empty() {
                 return Ok(Box::new(wrong.into_iter()));
             }
@@ -498,9 +502,9 @@ impl<F: Framing> Splitting<F> {
 }
 
 impl<F: Framing> Split<F::Item> for Splitting<F> {
-    fn whole(mut self: Box<Self>, data: Bytes) -> Entries<F::Item> {
+    fn whole(mut self: Box<Self>, data: Bytes) -> FileEntries<F::Item> {
         self.framing.begin(data.len() as u64);
-        self.framing.entries(data, Place::default())
+        self.framing.entries(data, RecordPosition::default())
     }
 
     fn begin(&mut self, len: u64) {
@@ -532,7 +536,7 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                 self.framing.clone(),
                 0,
                 begin,
-                Some(Entry::Bad(None, error)),
+                Some(FileEntry::Bad(None, error)),
             ));
         }
         if self.done {
@@ -546,13 +550,13 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
             let rest = &self.window.data()[len..];
             if rest.is_empty() && self.window.is_last() {
                 self.done = true;
-                break self.framing.finish().err().map(Entry::Broken);
+                break self.framing.finish().err().map(FileEntry::Broken);
             }
             let frame = match rest.is_empty() {
                 true => Ok(Frame::More(1)),
                 false => self.framing.frame(rest, self.at, self.window.is_last()),
             };
-            let (cut, before, part) = match frame {
+            let (cut, before, kind) = match frame {
                 Ok(Frame::More(wanted)) => {
                     if self.window.grow(len.saturating_add(wanted)) {
                         continue;
@@ -560,29 +564,29 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                     self.begun = Some((framing, begin, len));
                     return Step::More;
                 }
-                Ok(Frame::Cut { len, lines, part }) => {
-                    (len, advance(&mut self.at, len, lines), part)
+                Ok(Frame::Cut { len, lines, kind }) => {
+                    (len, advance(&mut self.at, len, lines), kind)
                 }
                 Err(error) => {
                     self.done = true;
-                    break Some(Entry::Broken(error));
+                    break Some(FileEntry::Broken(error));
                 }
             };
-            match part {
-                Part::Record => self.at.record += 1,
-                Part::Records(some) => self.at.record += some,
-                Part::Blank => {}
+            match kind {
+                FrameKind::Record => self.at.record += 1,
+                FrameKind::Records(some) => self.at.record += some,
+                FrameKind::Blank => {}
                 // The records after it are read by another framing.
-                Part::First | Part::Head => {
-                    self.at.record += u64::from(matches!(part, Part::First));
+                FrameKind::First | FrameKind::Head => {
+                    self.at.record += u64::from(matches!(kind, FrameKind::First));
                     self.head(before.offset, self.at.offset);
                     len += cut;
                     break None;
                 }
                 // The error is not part of the block, so that the block does not depend on the
                 // bytes that have arrived after it.
-                Part::Bad(_) | Part::Refused => {
-                    if let Part::Bad(error) = part {
+                FrameKind::Bad(_) | FrameKind::Refused => {
+                    if let FrameKind::Bad(error) = kind {
                         self.bad = Some(error);
                     }
                     let block = (len > 0).then(|| self.block(framing.clone(), len, begin, None));
@@ -615,15 +619,15 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
         (len > 0).then(|| self.block(framing, len, begin, None))
     }
 
-    fn place(&self) -> (Place, &[(u64, u64)]) {
+    fn place(&self) -> (RecordPosition, &[(u64, u64)]) {
         (self.safe, &self.heads)
     }
 
-    fn resume(&mut self, at: Place, heads: Vec<((u64, u64), Bytes)>) -> Result<()> {
+    fn resume(&mut self, at: RecordPosition, heads: Vec<((u64, u64), Bytes)>) -> Result<()> {
         for ((begin, end), data) in heads {
-            let mut place = Place {
+            let mut place = RecordPosition {
                 offset: begin,
-                ..Place::default()
+                ..RecordPosition::default()
             };
             let mut rest = &data[..];
             while !rest.is_empty() {
@@ -650,7 +654,7 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
 struct Unpacked<T> {
     split: Box<dyn Split<T>>,
     reader: Option<Box<dyn Read + Send>>,
-    entries: Entries<T>,
+    entries: FileEntries<T>,
     /// Error that ends the file, after the entries before it.
     failed: Option<Error>,
     cx: Context,
@@ -693,9 +697,9 @@ impl<T> Unpacked<T> {
 }
 
 impl<T> Iterator for Unpacked<T> {
-    type Item = Entry<T>;
+    type Item = FileEntry<T>;
 
-    fn next(&mut self) -> Option<Entry<T>> {
+    fn next(&mut self) -> Option<FileEntry<T>> {
         loop {
             if let Some(entry) = self.entries.next() {
                 return Some(entry);
@@ -716,7 +720,7 @@ impl<T> Iterator for Unpacked<T> {
                 Some(Err(error)) => error,
                 None => failed.expect("there is a block, or an error"),
             };
-            return Some(Entry::Broken(broken));
+            return Some(FileEntry::Broken(broken));
         }
     }
 }

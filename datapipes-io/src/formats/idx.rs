@@ -4,7 +4,7 @@ use bytes::Bytes;
 use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
 
 use super::compression::{Expansion, content};
-use super::{Entries, Entry, Format};
+use super::{FileEntries, FileEntry, Format};
 use crate::File;
 
 /// Reads IDX arrays, the format of MNIST's files, gzipped or not: one tensor for each file, or one
@@ -76,10 +76,10 @@ impl Idx {
 impl Format for Idx {
     type Item = Tensor;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Tensor>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Tensor>> {
         let array = parse(content(file.data, self.expansion, cx)?)?;
         if !self.rows {
-            return Ok(Box::new(std::iter::once(Entry::item(array))));
+            return Ok(Box::new(std::iter::once(FileEntry::item(array))));
         }
         let rows = array.shape()[0];
         if array.is_empty() && rows > 0 {
@@ -89,7 +89,7 @@ impl Format for Idx {
             )));
         }
         Ok(Box::new(
-            (0..rows).map(move |row| Entry::from_result(array.row(row))),
+            (0..rows).map(move |row| FileEntry::from_result(array.row(row))),
         ))
     }
     fn settings(&self) -> String {

@@ -13,7 +13,7 @@ use serde_json::error::Category;
 
 use super::compression::Expansion;
 use super::lines::{Line, Options};
-use super::{Entries, Format, Splitter, value};
+use super::{FileEntries, Format, Splitter, value};
 use crate::File;
 pub use index::LineIndex;
 pub use indexed::IndexedJsonLines;
@@ -119,7 +119,7 @@ impl<T> fmt::Debug for JsonLines<T> {
 impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     type Item = T;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<T>> {

@@ -40,6 +40,7 @@ pub mod arrow;
 mod compression;
 #[cfg(feature = "csv")]
 mod csv;
+mod entry;
 mod fields;
 mod format;
 mod framing;
@@ -74,9 +75,10 @@ pub use arrow::{ArrowIpc, ArrowRows, IndexedArrowRows};
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
 pub use csv::Csv;
+pub use entry::{FileEntries, FileEntry};
 pub use fields::{Decoded, FieldDecoder};
-pub use format::{Entries, Entry, Format, ReadAs};
-pub use framing::{Frame, Framing, Part, Place, Splitter, records};
+pub use format::{Format, ReadAs};
+pub use framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
 pub use idx::Idx;
 pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};
 pub use json_row::Row;

@@ -325,7 +325,7 @@ struct Grouper {
 struct Open {
     sample: Sample,
     origin: Origin,
-    /// Its key by the names of origins, which errors contain: an upstream step may have renamed its
+    /// Key by the names of origins, which errors contain: an upstream step may have renamed its
     /// files.
     known: Option<Arc<str>>,
     /// True if one of its members failed.
@@ -335,7 +335,7 @@ struct Open {
     /// Number of input items taken since it began.
     taken: u64,
     /// True if an error of it was passed on.
-    told: bool,
+    reported: bool,
 }
 
 /// A file that failed, with its origin if it is known.
@@ -385,7 +385,7 @@ impl Grouper {
         match &self.open {
             _ if self.lost.is_some() => None,
             None => Some(0),
-            Some(open) => (!open.told).then_some(open.taken),
+            Some(open) => (!open.reported).then_some(open.taken),
         }
     }
 
@@ -432,7 +432,7 @@ impl Grouper {
             let message =
                 format!("{name:?} is a second {suffix:?} of its sample, which has {there}");
             ready.push(Err(Error::new(ErrorKind::Corrupt, message).of(&origin)));
-            self.open.iter_mut().for_each(|open| open.told = true);
+            self.open.iter_mut().for_each(|open| open.reported = true);
         } else if wanted {
             fields.push((suffix, data));
         } else {
@@ -464,7 +464,7 @@ impl Grouper {
             None => self.lose(None),
         }
         ready.push(Err(error));
-        self.open.iter_mut().for_each(|open| open.told = true);
+        self.open.iter_mut().for_each(|open| open.reported = true);
     }
 
     /// Handles a failure without a key: the current sample and the next one may lack the file, and
@@ -532,7 +532,7 @@ impl Grouper {
                 broken,
                 unseen: true,
                 taken: 0,
-                told: broken,
+                reported: broken,
             });
         }
         self.open.as_mut().expect("opened above")

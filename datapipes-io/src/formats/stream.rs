@@ -12,7 +12,7 @@ use tracing::warn;
 use super::Format;
 use super::arriving::Arriving;
 use super::compression::Inflating;
-use super::framing::{Block, Place, Splitter, Step};
+use super::framing::{Block, RecordPosition, Splitter, Step};
 use crate::stores::Get;
 use crate::stores::load::Loaded;
 use crate::{File, FileRef};
@@ -41,7 +41,7 @@ struct Stop {
     name: String,
     version: Option<String>,
     packed: bool,
-    at: Place,
+    at: RecordPosition,
     /// Ranges before the position that have to be read again.
     heads: Vec<(u64, u64)>,
 }
@@ -53,7 +53,7 @@ crate::codec::wire_struct!(Stop {
     at,
     heads
 });
-crate::codec::wire_struct!(Place {
+crate::codec::wire_struct!(RecordPosition {
     offset,
     record,
     line

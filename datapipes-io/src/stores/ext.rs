@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Backoff, Context, Graph, Hints, Item, Items, Result, Revision, Source};
 
-use super::local::is_inside;
+use super::local::{ListFiles, is_inside};
 use super::names::Names;
 use super::wrappers::{
     DiskCache, Evict, Expected, Hedge, InFlight, Limit, Locked, MemoryCache, Patience, PerSecond,
@@ -53,7 +53,7 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn list_files(self, pattern: &str) -> Graph<FileRef> {
         match self.folder() {
-            Some(folder) => crate::list_files(folder, pattern),
+            Some(folder) => Graph::source(ListFiles::new(folder, pattern)),
             None => Graph::source(ListStore::new(Arc::new(self), pattern)),
         }
     }

@@ -12,6 +12,7 @@ mod ext;
 #[cfg(feature = "http")]
 pub mod http;
 mod list;
+mod list_files;
 pub(crate) mod load;
 pub mod local;
 mod lock;
@@ -29,6 +30,7 @@ pub use ext::StoreExt;
 #[cfg(feature = "http")]
 pub use http::{Http, Hub};
 pub use list::ListStore;
+pub use list_files::list_files;
 pub use load::LoadFiles;
 pub use lock::{Lock, LockedFile};
 pub use memory::Memory;

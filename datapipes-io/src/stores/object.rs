@@ -116,6 +116,16 @@ impl Object {
         })
     }
 
+    /// Returns an object whose body has arrived in pieces.
+    pub(super) fn joined(url: String, meta: Meta, range: Range<u64>, pieces: Pieces) -> Self {
+        Object {
+            meta,
+            range,
+            body: Body::once(pieces.into_bytes()),
+            url,
+        }
+    }
+
     /// Returns the size of the body in bytes, if it was announced.
     pub fn len(&self) -> Option<u64> {
         (self.range.end != u64::MAX).then(|| self.range.end.saturating_sub(self.range.start))

@@ -3,9 +3,6 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapipes::Result;
-
-use super::{Body, Meta, Object};
 
 /// Maximum memory reserved for a body because of its announced length alone.
 const BELIEVED: u64 = 64 << 20;
@@ -77,26 +74,14 @@ impl Pieces {
         }
         self.data.into()
     }
-
-    /// Collects the body in one buffer, and checks its length against the announced length.
-    pub(super) async fn join(self, url: String, meta: Meta, range: Range<u64>) -> Result<Bytes> {
-        Object {
-            meta,
-            range,
-            body: Body::once(self.into_bytes()),
-            url,
-        }
-        .bytes()
-        .await
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn cut_and_joined_at_every_place() {
+    #[test]
+    fn cut_and_joined_at_every_place() {
         for cut in 0..=6 {
             let mut first = Pieces::default();
             ["ab", "", "cd", "ef"]
@@ -107,13 +92,7 @@ mod tests {
             first.truncate(cut as u64);
             assert_eq!(first.len(), cut as u64);
             first.append(last);
-            assert_eq!(
-                first
-                    .join(String::new(), Meta::new("k"), 0..6)
-                    .await
-                    .unwrap(),
-                "abcdef"
-            );
+            assert_eq!(first.into_bytes(), "abcdef");
         }
     }
 

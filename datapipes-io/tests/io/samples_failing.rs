@@ -530,7 +530,7 @@ fn samples_of_plain_files_come_again_in_each_round() {
     }
 }
 
-/// In a later round, too, an error that names no file costs the samples before and after it, and
+/// An error that names no file costs, in a later round, too, the samples before and after it, and
 /// one that names a file costs the sample of the file.
 #[test]
 fn samples_of_plain_files_never_come_in_halves_in_a_later_round() {

@@ -52,7 +52,7 @@ pub struct Sqlite {
 
 /// Default number of connections that read.
 const READERS: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size of a page in bytes: rows of some 100 kB would be chains of many small pages.
 const PAGE: u32 = 16384;
 /// Maximum number of keys in a query for samples, in a query for metadata, and of rows in a page of
@@ -579,7 +579,7 @@ fn connect(path: &Path) -> Result<Arc<Connections>> {
     let path = std::path::absolute(path).map_err(Error::io)?;
     // A path that is no URL is shown unchanged.
     let url = url_of(&path).unwrap_or_else(|| format!("sqlite://{}", path.display()));
-    Ok(Arc::new(Connections::new(path, url, READERS, PATIENCE)))
+    Ok(Arc::new(Connections::new(path, url, READERS, BUSY_TIMEOUT)))
 }
 
 fn url_of(path: &Path) -> Option<String> {

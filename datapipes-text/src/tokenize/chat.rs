@@ -16,7 +16,7 @@ use crate::Tokens;
 pub struct Message {
     /// Role of the speaker: `system`, `user`, `assistant`, or what else the template knows.
     pub role: String,
-    /// Its text.
+    /// Text of the message.
     pub content: String,
 }
 

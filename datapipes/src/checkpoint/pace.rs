@@ -49,12 +49,12 @@ impl Pace {
         let step = &mut *lock(&self.step);
         let now = Instant::now();
         // A snapshot that is expensive is taken less often.
-        let dear = (now - begun).as_nanos();
+        let cost = (now - begun).as_nanos();
         match step.last.map(|last| begun.duration_since(last).as_nanos()) {
-            Some(quick) if quick < SELDOM_NS.max(50 * dear) => {
+            Some(quick) if quick < SELDOM_NS.max(50 * cost) => {
                 step.len = (step.len * 2).min(MOST_STEP)
             }
-            Some(slow) if slow > 10 * SELDOM_NS.max(50 * dear) => {
+            Some(slow) if slow > 10 * SELDOM_NS.max(50 * cost) => {
                 step.len = (step.len / 2).max(1.min(step.len))
             }
             _ => {}

@@ -95,7 +95,7 @@ impl Lineage {
 impl fmt::Debug for Lineage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lineage")
-            .field("outputs", &self.0.log().told)
+            .field("outputs", &self.0.log().recorded)
             .finish_non_exhaustive()
     }
 }
@@ -125,7 +125,7 @@ struct LineageLog {
     first: u64,
     given: VecDeque<Given>,
     /// Number of outputs recorded in all.
-    told: u64,
+    recorded: u64,
     /// Position before which all inputs were delivered, except for those that the epoch resumed
     /// with.
     low: u64,
@@ -180,7 +180,7 @@ impl Unordered {
         let log = LineageLog {
             first: cursor.map_or(0, |cursor| cursor.outputs[0]),
             given: VecDeque::new(),
-            told: 0,
+            recorded: 0,
             low: begun.from(),
             delivered: BTreeSet::new(),
             most: LONG,
@@ -245,7 +245,7 @@ impl Unordered {
     /// Records an output, as the last so far.
     pub(crate) fn gave(&self, given: Given) {
         let mut log = self.log();
-        log.told += given.outputs();
+        log.recorded += given.outputs();
         log.is_old = true;
         match (log.given.back_mut(), &given) {
             (Some(Given::Run(first, len)), Given::Run(next, more))
@@ -286,7 +286,7 @@ impl Unordered {
     /// Returns the inputs of each recorded output, for the testing kit, which compares them with
     /// origins.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn told(&self) -> Vec<Vec<u64>> {
+    pub(crate) fn recorded(&self) -> Vec<Vec<u64>> {
         let log = self.log();
         let outputs = |given: &Given| -> Vec<Vec<u64>> {
             (0..given.outputs())
@@ -302,11 +302,11 @@ impl Unordered {
     }
 
     /// Returns the error if other outputs were recorded than came out.
-    pub(crate) fn untold(&self) -> Option<Error> {
-        let (told, given) = (self.log().told, self.produced.load(Ordering::Relaxed));
-        (told != given).then(|| {
+    pub(crate) fn unrecorded(&self) -> Option<Error> {
+        let (recorded, given) = (self.log().recorded, self.produced.load(Ordering::Relaxed));
+        (recorded != given).then(|| {
             let message = format!(
-                "names the inputs of its outputs (`Hints::lineage`), but has named those of {told} outputs, and given \
+                "names the inputs of its outputs (`Hints::lineage`), but has named those of {recorded} outputs, and given \
                  {given} items and errors; see `Emitter::emit_of` and `Context::lineage`"
             );
             Error::new(ErrorKind::Config, message)

@@ -349,14 +349,14 @@ impl Checked<'_> {
         })
     }
 
-    /// There are as many items as ranks, unless uneven parts are allowed.
+    /// Requires as many items as ranks, unless uneven parts are allowed.
     fn has_an_item_for_each_rank(&self, node: &FlowNode) -> Option<String> {
         let (items, world) = (self.sharded_items(node)?, self.world);
         let too_few = items < world as u64 && self.settings.uneven != Some(Uneven::Allow);
         too_few.then(|| format!("{}: there are {items} items for {world} ranks", node.name))
     }
 
-    /// No items are left over if that is to be an error.
+    /// Requires that no items are left over, if that is to be an error.
     fn divides_among_ranks(&self, node: &FlowNode) -> Option<String> {
         let (items, world) = (self.sharded_items(node)?, self.world);
         let left = items.checked_rem(world as u64).unwrap_or(0);
@@ -389,7 +389,7 @@ impl Checked<'_> {
         (index >= world).then(|| format!("rank {index} of {world}: there is no such rank"))
     }
 
-    /// With several ranks, a sharding filter comes between each source and the consumer.
+    /// Requires, with several ranks, a sharding filter between each source and the consumer.
     fn is_sharded(&self) -> Vec<String> {
         let (root, _) = self.flow.root;
         if self.world < 2 || self.paths[root].shards.0 > 0 {
@@ -405,7 +405,8 @@ impl Checked<'_> {
         unsharded(self.flow).into_iter().map(problem).collect()
     }
 
-    /// With several ranks, the user decides about items that do not divide among them.
+    /// Requires, with several ranks, that the user decides about items that do not divide among
+    /// them.
     fn says_what_is_uneven(&self) -> Option<String> {
         let world = self.world;
         (world > 1 && self.settings.uneven.is_none()).then(|| {

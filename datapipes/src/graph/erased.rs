@@ -96,7 +96,7 @@ pub(crate) struct EdgeOf<T> {
     weigh: Weigher<T>,
     /// True if the weight was set explicitly; otherwise a value without a destructor weighs its
     /// size.
-    told: bool,
+    explicit: bool,
     /// True if the weight is unknown.
     unknown: Unknown,
 }
@@ -114,17 +114,19 @@ impl<T: Send + 'static> EdgeOf<T> {
     ) -> Arc<dyn Edge> {
         Arc::new(EdgeOf {
             weigh: Arc::new(weigh),
-            told: false,
+            explicit: false,
             unknown,
         })
     }
 
     /// Makes an edge with an explicitly set weight.
-    pub(crate) fn edge_told(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
+    pub(crate) fn edge_with_weight(
+        weigh: impl Fn(&T) -> usize + Send + Sync + 'static,
+    ) -> Arc<dyn Edge> {
         let weigh = Arc::new(move |values: &[T]| values.iter().map(&weigh).sum());
         Arc::new(EdgeOf {
             weigh,
-            told: true,
+            explicit: true,
             unknown: Unknown::default(),
         })
     }
@@ -251,7 +253,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn exact(&self) -> Option<usize> {
-        (!self.told && !std::mem::needs_drop::<T>()).then(size_of::<T>)
+        (!self.explicit && !std::mem::needs_drop::<T>()).then(size_of::<T>)
     }
 
     fn is_unknown(&self) -> bool {

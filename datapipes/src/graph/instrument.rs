@@ -45,9 +45,9 @@ impl<T: Send + 'static> Instrumented<T> {
         weigh: Weigher<T>,
         exact: Option<usize>,
     ) -> Self {
-        let is_counted = context.stake().is_some();
-        let most = match (context.stake(), exact.max(context.largest_item())) {
-            (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
+        let is_counted = context.margin().is_some();
+        let most = match (context.margin(), exact.max(context.largest_item())) {
+            (Some(margin), Some(exact)) => Some((margin / exact.max(1)).max(1)),
             (Some(_), None) => None,
             (None, _) => Some(MAX_CHUNK),
         };
@@ -78,14 +78,14 @@ impl<T: Send + 'static> Instrumented<T> {
     fn most(&self) -> usize {
         let weight = &self.context.counters().weight;
         self.most
-            .unwrap_or_else(|| budget::at_once(self.context.stake().unwrap_or(usize::MAX), weight))
+            .unwrap_or_else(|| budget::at_once(self.context.margin().unwrap_or(usize::MAX), weight))
     }
 }
 
 /// Returns the error of a pipe that has to tell the inputs of its outputs and did not do so for
 /// these.
-fn untold<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
-    let error = context.lineage()?.unordered().untold()?;
+fn unrecorded<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
+    let error = context.lineage()?.unordered().unrecorded()?;
     // An error that no policy skips ends the epoch, and is made of no input.
     let ends = chunk
         .iter()
@@ -142,7 +142,7 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
-                if let Some(error) = untold(&self.context, &chunk) {
+                if let Some(error) = unrecorded(&self.context, &chunk) {
                     self.dead = true;
                     chunk = Chunk::fail(error);
                 }

@@ -22,7 +22,7 @@ pub(crate) use self::erased::{AnyChunk, AnyPipe, Edge, ErasedChunks, Look};
 pub(crate) use self::flow::{Flow, FlowNode};
 pub(crate) use self::in_morsels::{Gate, SharedGate};
 pub(crate) use self::lengths::{ENDLESS, lengths, lengths_of_some};
-pub(crate) use self::part::{Part, Recipe, likeness};
+pub(crate) use self::part::{Part, Recipe, signature};
 
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::{self, Weigher};
@@ -242,7 +242,7 @@ impl<T: Send + 'static> Graph<T> {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
-        let edge = EdgeOf::<T>::edge_told(weigh);
+        let edge = EdgeOf::<T>::edge_with_weight(weigh);
         self.edit(|node| node.edge = edge)
     }
 

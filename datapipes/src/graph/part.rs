@@ -59,7 +59,7 @@ impl MadePart {
 
 /// Describes a part, a line for each node, so that parent and child can check that they made the
 /// same part.
-pub(crate) fn likeness<'a>(
+pub(crate) fn signature<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     input: &dyn ChunkWire,
     output: &dyn ChunkWire,

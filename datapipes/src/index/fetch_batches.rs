@@ -88,7 +88,7 @@ impl<K: Clone + Send + 'static> Graph<Vec<K>> {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::index::{Lookup, Random, Sampler};
+    /// use datapipes::index::{Lookup, Random, SamplerExt};
     /// use datapipes::{Result, async_trait};
     ///
     /// struct Squares;

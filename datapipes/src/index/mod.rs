@@ -35,6 +35,7 @@ mod indexed;
 mod order;
 mod permutation;
 mod sampler;
+mod sampler_ext;
 mod samplers;
 mod sources;
 mod transformed;
@@ -44,6 +45,7 @@ pub use fetch_batches::FetchBatches;
 pub use indexed::Indexed;
 pub use permutation::Permutation;
 pub use sampler::{Drawn, Draws, Sampler};
+pub use sampler_ext::SamplerExt;
 pub use samplers::{
     ClassBalanced, Distributed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted,
     WeightedOnce,

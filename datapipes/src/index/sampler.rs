@@ -1,7 +1,6 @@
 //! The contract of samplers: an index for each position.
 
-use super::Indexed;
-use crate::{Graph, Hints, Rng};
+use crate::{Hints, Rng};
 
 /// Chooses the index of the sample at each position.
 ///
@@ -11,7 +10,7 @@ use crate::{Graph, Hints, Rng};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Drawn, Draws, Indexed, Sampler};
+/// use datapipes::index::{Drawn, Draws, Indexed, Sampler, SamplerExt};
 /// use datapipes::Rng;
 ///
 /// /// From a random place on, around.
@@ -64,24 +63,6 @@ pub trait Sampler: Send + Sync + 'static {
     /// not depend on the data.
     fn hints(&self) -> Hints {
         Hints::any_order()
-    }
-
-    /// Makes a graph of the indices over data of `len` samples, for [`Graph::fetch`] or a step of
-    /// your own.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::index::{Random, Sampler};
-    /// let mut batches = Random::new().indices(10).batch(4).collect()?;
-    /// assert_eq!(batches.len(), 3);
-    /// assert_eq!(batches.pop().unwrap().len(), 2);
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    fn indices(self, len: u64) -> Graph<u64>
-    where
-        Self: Sized,
-    {
-        Indexed::range(len).sampled(self).fetch()
     }
 }
 

@@ -10,7 +10,7 @@ const COST: (Duration, Duration) = (Duration::from_micros(50), Duration::from_mi
 /// during the consumer's first step.
 const LONG: Duration = Duration::from_millis(10);
 /// Number of polls in which a graph may not have waited, before the consumer polls it again.
-const CALM: u32 = 32;
+const POLLS_WITHOUT_WAIT: u32 = 32;
 
 /// Compares the time that the graph takes between two polls with the time that the consumer takes
 /// for their items. On two threads both together take as long as the longer one.
@@ -25,7 +25,7 @@ pub(super) struct AheadGain {
     consumer_ns: f64,
     items: f64,
     /// Number of polls since the thread ahead was started, or last waited.
-    calm: u32,
+    polls_without_wait: u32,
 }
 
 /// Sums over an epoch so far.
@@ -55,8 +55,8 @@ impl AheadGain {
         self.graph_ns = mean(self.graph_ns, totals.graph_ns - before.graph_ns);
         self.consumer_ns = mean(self.consumer_ns, (now - ready).as_nanos() as u64);
         self.items = self.items * 0.8 + items * 0.2;
-        self.calm = match totals.pending_polls == before.pending_polls {
-            true => self.calm.saturating_add(1),
+        self.polls_without_wait = match totals.pending_polls == before.pending_polls {
+            true => self.polls_without_wait.saturating_add(1),
             false => 0,
         };
     }
@@ -71,7 +71,7 @@ impl AheadGain {
 
     /// Records that a thread works ahead of the consumer from now on.
     pub fn moved(&mut self) {
-        self.calm = 0;
+        self.polls_without_wait = 0;
     }
 
     /// Returns true if a thread ahead of the consumer would save more than it costs. A consumer
@@ -83,7 +83,7 @@ impl AheadGain {
     /// Returns true if the thread ahead costs more than it saves.
     pub fn is_wasted(&self) -> bool {
         let saved_ns = self.graph_ns.min(self.consumer_ns);
-        self.calm >= CALM && saved_ns < cost_ns(self.items) / 2.0
+        self.polls_without_wait >= POLLS_WITHOUT_WAIT && saved_ns < cost_ns(self.items) / 2.0
     }
 }
 

@@ -12,7 +12,7 @@ use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// Time that the drop of the last handle waits for a checkpoint to be on the disk.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which an epoch saves its checkpoint; see
 /// [`Builder::autosave`](super::Builder::autosave).
@@ -44,12 +44,12 @@ pub(super) struct Saver {
     path: Arc<Path>,
     every: Every,
     thread: PinnedThread,
-    desk: Arc<Desk>,
+    pending: Arc<PendingSave>,
 }
 
 /// Place of a checkpoint that waits to be written.
 #[derive(Default)]
-struct Desk {
+struct PendingSave {
     work: Mutex<Work>,
     /// Notified when nothing is left to be written.
     idle: Condvar,
@@ -70,19 +70,19 @@ impl Saver {
             path,
             every,
             thread: PinnedThread::new("autosave"),
-            desk: Arc::default(),
+            pending: Arc::default(),
         }
     }
 
     /// Hands in a checkpoint to be written, which replaces one that still waits.
     fn save(&self, checkpoint: Checkpoint) {
-        let mut work = lock(&self.desk.work);
+        let mut work = lock(&self.pending.work);
         work.waiting = Some(checkpoint);
         if work.is_writing {
             return;
         }
-        let (desk, path) = (self.desk.clone(), self.path.clone());
-        match self.thread.run(async move { desk.write_all(&path) }) {
+        let (pending, path) = (self.pending.clone(), self.path.clone());
+        match self.thread.run(async move { pending.write_all(&path) }) {
             Ok(()) => work.is_writing = true,
             Err(error) => {
                 let message = format!(
@@ -95,14 +95,14 @@ impl Saver {
     }
 
     fn problem(&self) -> Option<Error> {
-        lock(&self.desk.work).problem.take()
+        lock(&self.pending.work).problem.take()
     }
 
     /// Waits until nothing is left to be written.
     pub(super) fn flush(&self) -> Result<()> {
-        let work = lock(&self.desk.work);
+        let work = lock(&self.pending.work);
         let mut work = self
-            .desk
+            .pending
             .idle
             .wait_while(work, |work| work.is_writing)
             .unwrap_or_else(PoisonError::into_inner);
@@ -112,11 +112,11 @@ impl Saver {
 
 impl Drop for Saver {
     fn drop(&mut self) {
-        let work = lock(&self.desk.work);
+        let work = lock(&self.pending.work);
         let waited = self
-            .desk
+            .pending
             .idle
-            .wait_timeout_while(work, PATIENCE, |work| work.is_writing);
+            .wait_timeout_while(work, SAVE_TIMEOUT, |work| work.is_writing);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             let path = self.path.display();
             quietly(
@@ -126,7 +126,7 @@ impl Drop for Saver {
     }
 }
 
-impl Desk {
+impl PendingSave {
     fn write_all(&self, path: &Path) {
         while let Some(checkpoint) = self.next() {
             let saved = checkpoint.save(path);

@@ -20,7 +20,7 @@ use crate::run::spawn_thread;
 const REDRAW: Duration = Duration::from_millis(100);
 /// Longest time that the end of a loop waits for the last drawing: a terminal that is stopped takes
 /// none.
-const PATIENCE: Duration = Duration::from_millis(200);
+const DRAW_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl<T: Send + 'static, E> Epoch<T, E> {
     /// Returns the epoch with a progress bar on standard error. The bar has the number of items
@@ -148,7 +148,7 @@ enum Drawing {
     NotYet,
     /// A thread draws: it ends when the first end is dropped, and the second tells when it has.
     Runs(Sender<()>, Receiver<()>),
-    /// Not any more, or never.
+    /// Drawing has ended, or never begins.
     Over,
 }
 
@@ -220,7 +220,7 @@ impl Bar {
     fn end(&mut self) {
         if let Drawing::Runs(stop, is_over) = std::mem::replace(&mut self.drawing, Drawing::Over) {
             drop(stop);
-            let _ = is_over.recv_timeout(PATIENCE);
+            let _ = is_over.recv_timeout(DRAW_TIMEOUT);
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct RankEpoch<T> {
     /// Cursors of its nodes when it ended.
     ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     pub blocking: bool,
-    /// Since when the consumer waits for an item.
+    /// Time at which the consumer began to wait for an item.
     waiting_since: Option<Instant>,
     events: ConsumerEvents,
     moments: ConsumerMoments,

@@ -375,10 +375,10 @@ pub enum Revision {
     /// Revisions are not known, as of a folder. An epoch is resumed on what is there.
     #[default]
     Unknown,
-    /// This one is read, by its name: the commit of a repository.
+    /// Name of the revision that is read: the commit of a repository.
     Fixed(String),
-    /// It is not known yet which one will be read, as where a name leads to the newest. The text is
-    /// the reason, and what to do.
+    /// Reason why the revision is not known yet, as where a name leads to the newest, and what to
+    /// do.
     Moving(String),
 }
 
@@ -425,7 +425,7 @@ pub enum Arity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
-    /// No effect that matters to the checker.
+    /// Any other effect, which does not matter to the checker.
     Plain,
     /// Changes the order at random over all data that reaches the node.
     Shuffle,
@@ -458,13 +458,13 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dealing {
-    /// In turn: item `i` of the input goes to rank `i mod world`. Only at the end of the input, and
-    /// around errors, may [`Uneven`](crate::Uneven) add to it or leave something out.
+    /// Deals in turn: item `i` of the input goes to rank `i mod world`. Only at the end of the
+    /// input, and around errors, may [`Uneven`](crate::Uneven) add to it or leave something out.
     InTurn,
     /// Each item of the input stands for a sequence, as a range of numbers does, and position `i`
     /// of it goes to rank `i mod world`. The node that reads the parts [goes by
     /// position](field@Hints::by_position), and gives one item for each position.
     PositionsInTurn,
-    /// In another way, such as a range for each rank.
+    /// Another way, such as a range for each rank.
     Other,
 }

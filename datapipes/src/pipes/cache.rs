@@ -33,10 +33,10 @@ impl<T> ByRank<T> {
 }
 
 enum CachedPass<T> {
-    /// No pass has come to its end.
+    /// Empty: no pass has come to its end.
     Nothing,
     Everything(Arc<[Item<T>]>),
-    /// There are more items than may be kept.
+    /// Given up: there are more items than may be kept.
     TooMany,
 }
 

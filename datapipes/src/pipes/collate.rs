@@ -1,6 +1,5 @@
 //! Makes one batch of a list of samples.
 
-use crate::pipes::unbatch::parts_of;
 use crate::{
     Arity, BoxError, Context, Error, ErrorKind, Graph, Hints, Items, Mismatch, Origin, Pipe,
     Result, Role,
@@ -94,7 +93,7 @@ fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     let Some(mismatch) = cause.and_then(|cause| cause.downcast_ref::<Mismatch>()) else {
         return error;
     };
-    let parts = parts_of(batch);
+    let parts = batch.parts();
     match mismatch.places().map(|place| parts.get(place)) {
         [Some(a), Some(b)] => {
             let advice = if mismatch.is_ragged() { advice } else { "" };

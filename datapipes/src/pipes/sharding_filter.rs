@@ -85,49 +85,78 @@ type CloneItem<T> = fn(&Item<T>) -> Item<T>;
 /// Deals the items of a stream to the ranks in rounds, one item to each rank in turn, and gives
 /// those of this rank.
 fn shard<T: Send + 'static>(
-    mut input: Items<T>,
+    input: Items<T>,
     cx: &Context,
     clone: Option<CloneItem<T>>,
 ) -> Items<T> {
-    let Rank { index, world } = cx.rank();
+    let world = cx.rank().world;
     if world <= 1 && !cx.is_resumable() {
         return input;
     }
     // The number of items and errors so far, and how many of them are held.
-    let (mut total, again) = match cx.restored::<(u64, u64)>() {
+    let (total, again) = match cx.restored::<(u64, u64)>() {
         Ok(restored) => restored.unwrap_or((0, 0)),
         Err(error) => return Items::fail(error),
     };
     if world <= 1 && again == 0 {
-        let keeps = cx.clone();
-        return input.each_chunk(cx, move |chunk| {
-            total = total.saturating_add(chunk.len() as u64);
-            keeps.snapshot_after(chunk.len(), || (total, 0u64));
-            chunk
-        });
+        return give_all(input, cx, total);
     }
-    let cx = cx.clone();
     if again > world as u64 {
         let message = "a checkpoint holds more items for padding than there are ranks";
         return Items::fail(Error::new(ErrorKind::Config, message).at(cx.node()));
     }
-    let mut policy = match cx.uneven() {
-        None | Some(Uneven::Allow) => Policy::Allow,
-        Some(Uneven::Drop) => Policy::Drop(None),
-        Some(Uneven::Pad) => Policy::Pad(clone),
-        Some(Uneven::Error) => Policy::Error,
-    };
-    Items::generate(async move |out| {
-        // The first items of the stream, which any rank may have to repeat, and their positions.
-        let mut first = Vec::new();
-        for _ in 0..again {
-            let position = cx.position(0);
-            match input.next().await {
-                Some(Ok(item)) => first.push((item, position)),
-                Some(Err(_)) => {}
-                None => break,
-            }
+    deal(
+        input,
+        cx.clone(),
+        Policy::of(cx.uneven(), clone),
+        total,
+        again,
+    )
+}
+
+/// Gives all items, and takes snapshots as the only rank, of which another number of ranks can go
+/// on.
+fn give_all<T: Send + 'static>(input: Items<T>, cx: &Context, mut total: u64) -> Items<T> {
+    let keeps = cx.clone();
+    input.each_chunk(cx, move |chunk| {
+        total = total.saturating_add(chunk.len() as u64);
+        keeps.snapshot_after(chunk.len(), || (total, 0u64));
+        chunk
+    })
+}
+
+/// The first items of the stream, which any rank may have to repeat, and their positions.
+type FirstItems<T> = Vec<(Item<T>, u64)>;
+
+/// Takes the first items again, which a checkpoint says were held.
+async fn take_again<T: Send + 'static>(
+    input: &mut Items<T>,
+    cx: &Context,
+    again: u64,
+) -> FirstItems<T> {
+    let mut first = Vec::new();
+    for _ in 0..again {
+        let position = cx.position(0);
+        match input.next().await {
+            Some(Ok(item)) => first.push((item, position)),
+            Some(Err(_)) => {}
+            None => break,
         }
+    }
+    first
+}
+
+/// Deals the items after the first `total`, of which `again` are held.
+fn deal<T: Send + 'static>(
+    mut input: Items<T>,
+    cx: Context,
+    mut policy: Policy<T>,
+    mut total: u64,
+    again: u64,
+) -> Items<T> {
+    let Rank { index, world } = cx.rank();
+    Items::generate(async move |out| {
+        let mut first = take_again(&mut input, &cx, again).await;
         let mut round = DealtRound::default();
         loop {
             if round.dealt == 0 {
@@ -151,11 +180,7 @@ fn shard<T: Send + 'static>(
                     out.emit(Err(error)).await;
                 }
                 Ok(item) => {
-                    if let Policy::Pad(Some(clone)) = policy
-                        && first.len() < world
-                    {
-                        first.push((clone(&item), position));
-                    }
+                    policy.keep_first(&item, position, world, &mut first);
                     if round.dealt == index
                         && let Some(item) = policy.take(item)
                     {
@@ -178,7 +203,7 @@ fn shard<T: Send + 'static>(
     })
 }
 
-/// This rank's knowledge of the round that is being dealt.
+/// Knowledge of a rank about the round that is being dealt.
 #[derive(Clone, Copy, Default)]
 struct DealtRound {
     /// Number of ranks that had their turn.
@@ -202,6 +227,24 @@ enum Policy<T> {
 }
 
 impl<T> Policy<T> {
+    fn of(uneven: Option<Uneven>, clone: Option<CloneItem<T>>) -> Self {
+        match uneven {
+            None | Some(Uneven::Allow) => Policy::Allow,
+            Some(Uneven::Drop) => Policy::Drop(None),
+            Some(Uneven::Pad) => Policy::Pad(clone),
+            Some(Uneven::Error) => Policy::Error,
+        }
+    }
+
+    /// Adds an item to the first ones, if ranks may have to repeat it.
+    fn keep_first(&self, item: &Item<T>, position: u64, world: usize, first: &mut FirstItems<T>) {
+        if let Policy::Pad(Some(clone)) = self
+            && first.len() < world
+        {
+            first.push((clone(item), position));
+        }
+    }
+
     /// Takes this rank's item of a round. Returns it if it is given at once.
     fn take(&mut self, item: Item<T>) -> Option<Item<T>> {
         match self {

@@ -270,7 +270,7 @@ fn word_below(word: u32, n: u32) -> Option<u32> {
 
 /// Bookkeeping of the items in the buffer.
 enum Book {
-    /// No checkpoints can be taken.
+    /// Nothing, since no checkpoints can be taken.
     Nothing,
     /// Items come in order: snapshots tell what is in the buffer.
     Snapshots(Snapshots),

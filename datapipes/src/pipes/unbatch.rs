@@ -1,7 +1,7 @@
 //! Takes batches apart.
 
 use crate::pipes::Batched;
-use crate::{Context, Graph, Hints, Item, Items, Origin, Pipe};
+use crate::{Context, Graph, Hints, Item, Items, Pipe};
 
 /// Takes batches apart; see [`Graph::unbatch`].
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ impl<T: Send + 'static> Pipe<Vec<T>> for Unbatch {
         Items::generate(async move |out| {
             while let Some(batch) = out.next_from(&mut input).await {
                 let (values, origin) = batch.into_parts();
-                let parts = parts_of(&origin);
+                let parts = origin.parts();
                 let own = parts.len() == values.len();
                 let children = origin.children();
                 for (index, value) in values.into_iter().enumerate() {
@@ -38,11 +38,6 @@ impl<T: Send + 'static> Pipe<Vec<T>> for Unbatch {
     fn hints(&self) -> Hints {
         Hints::shardable()
     }
-}
-
-/// Returns the origins of a batch's parts, in order.
-pub(super) fn parts_of(origin: &Origin) -> Vec<Origin> {
-    origin.parts().to_vec()
 }
 
 impl<T: Send + 'static> Graph<T> {

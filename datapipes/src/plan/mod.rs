@@ -1,11 +1,12 @@
 //! The place of each part of a graph: a pure function of graph, hints and settings.
 
+mod explain;
 mod pairing;
 mod resume_cost;
 
-use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use self::explain::{Explain, segment_letter};
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::{Order, Settings};
 use crate::{Arity, Processes, Role, Work};
@@ -31,7 +32,7 @@ pub(crate) struct Plan {
 pub(crate) enum Placement {
     /// On the thread of its reader.
     Inline,
-    /// In a segment.
+    /// Runs in a segment.
     Segment(usize),
     /// On a thread of its own, which fills a queue.
     Queue(Prefetch),
@@ -457,171 +458,6 @@ impl Plan {
 fn resumes_unordered(node: &FlowNode, in_segment: bool) -> bool {
     let hints = node.hints();
     hints.lineage || (hints.arity == Arity::One && (in_segment || hints.by_position))
-}
-
-/// Prints a plan as a tree, the consumer first.
-pub(crate) struct Explain<'a> {
-    pub flow: &'a Flow,
-    pub plan: &'a Plan,
-    pub settings: &'a Settings,
-    /// Remarks after each node or segment: the measurements.
-    pub remarks: Vec<String>,
-}
-
-impl fmt::Display for Explain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = self.settings;
-        writeln!(
-            f,
-            "loader: seed {}, {} worker{}, order {}, rank {} of {}",
-            settings.seed,
-            settings.workers,
-            if settings.workers == 1 { "" } else { "s" },
-            settings.order,
-            settings.rank.index,
-            settings.rank.world
-        )?;
-        let held: usize = self.flow.nodes.iter().map(|n| n.hints().buffered).sum();
-        if settings.workers == 0 {
-            writeln!(
-                f,
-                "everything runs on the consumer's thread; pipes hold at most {held} items"
-            )?;
-        } else {
-            let prefetch = &self.plan.prefetch;
-            let bytes = self.plan.bytes() + self.plan.kept() * prefetch.bytes;
-            let most = match bytes >> 20 {
-                0 => format!("{bytes} bytes"),
-                mib => format!("{mib} MiB"),
-            };
-            let bytes: usize = self
-                .flow
-                .nodes
-                .iter()
-                .map(|n| n.hints().buffered_bytes)
-                .sum();
-            let pieces = match bytes.div_ceil(1 << 20) {
-                0 => String::new(),
-                mib => format!(" and about {mib} MiB"),
-            };
-            writeln!(
-                f,
-                "at most {most} and one item wait on edges or are in work; pipes hold at most {held} items{pieces} besides"
-            )?;
-            writeln!(
-                f,
-                "consumer ← queue, up to {} ready, filled by its own thread",
-                prefetch.items
-            )?;
-        }
-        if settings.resumable {
-            writeln!(
-                f,
-                "resume: nothing is delivered twice; the steps above repeat the reading, decoding and transforming of items that \
-                 were not yet delivered, at most the numbers shown below as made again"
-            )?;
-        }
-        self.node(f, self.flow.root.0, "", true)
-    }
-}
-
-impl Explain<'_> {
-    /// Returns true if the weight of a node's items counts: in a queue, or in a segment, which
-    /// reserves bytes for the heaviest item of its nodes.
-    fn is_weighed(&self, id: usize) -> bool {
-        !matches!(self.plan.places[id], Placement::Inline)
-            || (id == self.flow.root.0 && self.plan.prefetch.items > 0)
-    }
-
-    fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
-        let node = &self.flow.nodes[id];
-        let hints = node.hints();
-        write!(
-            f,
-            "{indent}{} {}",
-            if last { "└─" } else { "├─" },
-            node.name
-        )?;
-        if !hints.settings.is_empty() {
-            write!(f, "({})", hints.settings)?;
-        }
-        match self.plan.places[id] {
-            Placement::Inline => {}
-            Placement::Queue(queue) => {
-                write!(f, "  [queue, up to {} ready, own thread]", queue.items)?
-            }
-            Placement::Segment(number) => {
-                let segment = &self.plan.segments[number];
-                let letter = segment_letter(number);
-                if segment.nodes.last() == Some(&id) {
-                    match (segment.work, &segment.processes) {
-                        (_, Some(processes)) => write!(
-                            f,
-                            "  [segment {letter}: {processes}, up to {} morsels in flight, {} order]",
-                            segment.concurrency, segment.order
-                        )?,
-                        (Work::Cpu, None) => write!(
-                            f,
-                            "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
-                            segment.workers, segment.concurrency, segment.order
-                        )?,
-                        (Work::Io, None) if segment.seldom_waits => write!(
-                            f,
-                            "  [segment {letter}: I/O by the {} workers; where it waits, {} in flight at first and up to {} as it pays, {} order]",
-                            segment.workers, segment.start, segment.concurrency, segment.order
-                        )?,
-                        (Work::Io, None) if segment.start == segment.concurrency => write!(
-                            f,
-                            "  [segment {letter}: I/O, up to {} in flight, {} order]",
-                            segment.concurrency, segment.order
-                        )?,
-                        (Work::Io, None) => write!(
-                            f,
-                            "  [segment {letter}: I/O, {} in flight at first and up to {} as it pays, {} order]",
-                            segment.start, segment.concurrency, segment.order
-                        )?,
-                    }
-                } else {
-                    write!(f, "  [{letter}]")?;
-                }
-            }
-        }
-        if self.is_weighed(id) && node.node.edge.is_unknown() {
-            write!(f, "  (bytes unknown: `weighed` tells them)")?;
-        }
-        if let Some(batch) = self.plan.rows[id] {
-            write!(f, "  (straight into batches of {batch})")?;
-        }
-        if node.node.part.is_some() && !matches!(self.plan.places[id], Placement::Segment(_)) {
-            write!(f, "  (in this process, since there are no workers)")?;
-        } else if node.node.part.is_some() && !PROCESSES {
-            write!(
-                f,
-                "  (on threads: processes of their own are for Linux only)"
-            )?;
-        }
-        if let Some(remark) = pairing::remark(self.flow, id) {
-            write!(f, "  {remark}")?;
-        }
-        if self.settings.resumable
-            && let Some(cost) = self.plan.cost_of_resuming(self.flow, id)
-        {
-            write!(f, "  ({cost})")?;
-        }
-        if let Some(remark) = self.remarks.get(id).filter(|r| !r.is_empty()) {
-            write!(f, "  {remark}")?;
-        }
-        writeln!(f)?;
-        let indent = format!("{indent}{}", if last { "   " } else { "│  " });
-        for (i, &(above, _)) in node.inputs.iter().enumerate() {
-            self.node(f, above, &indent, i + 1 == node.inputs.len())?;
-        }
-        Ok(())
-    }
-}
-
-pub(crate) fn segment_letter(number: usize) -> char {
-    (b'A' + (number % 26) as u8) as char
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Wake for Count {
 }
 
 /// Maximum time to wait for a wake.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 const ONE: Weight = Weight { items: 1, bytes: 8 };
 const WIDE: Limits = Limits {
@@ -125,7 +125,7 @@ fn wakes_who_waits(make: &impl Fn(Limits) -> Ends) {
     // A carrier may wake on another thread.
     let woken = || {
         let begun = Instant::now();
-        while count.0.load(Ordering::SeqCst) == 0 && begun.elapsed() < PATIENCE {
+        while count.0.load(Ordering::SeqCst) == 0 && begun.elapsed() < WAKE_TIMEOUT {
             std::thread::yield_now();
         }
         count.0.swap(0, Ordering::SeqCst)

@@ -43,7 +43,7 @@ const LAUNCHERS: [Launcher; 5] = [
 ];
 
 /// Variables of a launcher that are set, by name.
-struct Told {
+struct LauncherVars {
     launcher: &'static Launcher,
     index: Option<usize>,
     world: Option<(&'static str, usize)>,
@@ -105,7 +105,7 @@ impl Rank {
                 wrong(format!("{name} is {text:?}, which is no number"))
             }),
         };
-        let mut told: Vec<Told> = Vec::new();
+        let mut launchers: Vec<LauncherVars> = Vec::new();
         for launcher in &LAUNCHERS {
             let index = number(launcher.index)?;
             let mut world = None;
@@ -117,24 +117,26 @@ impl Rank {
                 }
             }
             if index.is_some() || world.is_some() {
-                told.push(Told {
+                launchers.push(LauncherVars {
                     launcher,
                     index,
                     world,
                 });
             }
         }
-        for told in &told {
-            told.check()?;
+        for launcher in &launchers {
+            launcher.check()?;
         }
-        let whole = told.iter().filter_map(|told| Some((told, told.rank()?)));
+        let whole = launchers
+            .iter()
+            .filter_map(|launcher| Some((launcher, launcher.rank()?)));
         let Some((inner, rank)) = whole.max_by_key(|(_, rank)| rank.world) else {
-            return match told.first() {
-                Some(told) => Err(told.half()),
+            return match launchers.first() {
+                Some(launcher) => Err(launcher.half()),
                 None => Ok(Rank::default()),
             };
         };
-        match told.iter().find(|outer| !outer.contains(rank)) {
+        match launchers.iter().find(|outer| !outer.contains(rank)) {
             Some(outer) => {
                 let (a, b) = (inner.shown(), outer.shown());
                 Err(wrong(format!(
@@ -146,7 +148,7 @@ impl Rank {
     }
 }
 
-impl Told {
+impl LauncherVars {
     /// Returns the rank, if rank and number of ranks are set. One rank needs no number.
     fn rank(&self) -> Option<Rank> {
         match (self.index, self.world?.1) {

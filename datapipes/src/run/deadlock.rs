@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind};
 
 /// Time without output before the first check, and between the first check and the report.
 pub(crate) const QUIET: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
-const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 9000 });
+const REPORT_AFTER: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 9000 });
 
 /// Time for which all workers have to stay in the same jobs of other epochs.
 const HELD: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 10_000 });
@@ -108,7 +108,7 @@ impl DeadlockCheck {
             self.done = true;
             return None;
         }
-        if probe.since.elapsed() < PATIENCE {
+        if probe.since.elapsed() < REPORT_AFTER {
             return None;
         }
         self.done = true;

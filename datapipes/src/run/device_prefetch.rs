@@ -15,7 +15,7 @@ use futures::{Stream, StreamExt};
 
 use super::gauge::{Wait, WaitTime};
 use super::scope::{Scope, Scoped};
-use super::{PATIENCE, PinnedThread};
+use super::{JOIN_TIMEOUT, PinnedThread};
 use crate::histogram::DurationRecorder;
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::{Error, ErrorKind, Item, Result};
@@ -166,7 +166,7 @@ impl<U, P> Drop for DevicePrefetch<U, P> {
             return;
         }
         drop(take);
-        let _ = self.ended.recv_timeout(PATIENCE);
+        let _ = self.ended.recv_timeout(JOIN_TIMEOUT);
     }
 }
 

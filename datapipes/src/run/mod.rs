@@ -83,7 +83,7 @@ use crate::error::quietly;
 
 /// Time that a drop waits for a thread to end. If a pipe is busy, the thread ends by itself a
 /// little later.
-const PATIENCE: Duration = Duration::from_millis(100);
+const JOIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Returns true in a child process of a loader, whose figures are its parent's.
 #[cfg(any(feature = "metrics", feature = "monitor"))]

@@ -1,22 +1,23 @@
 //! A morsel: a piece of a segment's input that passes through the segment's chain as a task, with a
 //! queue for its output.
 
+mod running;
+
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
-use std::task::{self, Poll};
-use std::time::{Duration, Instant};
+use std::task;
 
 use futures::task::AtomicWaker;
 
-use crate::budget::{Account, Awaited, Credit, Limit};
-use crate::graph::{AnyChunk, Edge, ErasedChunks, Look};
-use crate::items::{self, Demand};
+use self::running::{OutputBuffer, RunningMorsel, Turn};
+use crate::budget::{Account, Awaited, Credit};
+use crate::graph::{AnyChunk, Look};
+use crate::items;
 use crate::queue::{Arrivals, Limits, Put, ThreadPut, ThreadTake, Weight, arriving, thread};
 use crate::run::chain::Chain;
-use crate::run::gauge::{SegmentGauge, thread_cpu_ns};
+use crate::run::gauge::SegmentGauge;
 use crate::run::near::Waits;
 use crate::run::timeline::MorselEvents;
 use crate::{Arity, Error, Work};
@@ -64,10 +65,10 @@ pub(crate) struct MorselJob {
     pub credit: Credit,
     /// Kind of the work: that of the segment, or of work that seldom waits, CPU.
     pub work: Work,
-    pub fate: Arc<Fate>,
-    // The queue must end before the bell rings, so it is dropped first.
+    pub outcome: Arc<MorselOutcome>,
+    // The queue must end before the notification is sent, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
-    pub ringer: Ringer,
+    pub notification: Notification,
 }
 
 /// Number of output items of a morsel that are of no use one by one: as long as the reader needs all
@@ -121,7 +122,7 @@ pub(crate) struct MorselShared {
     pub waits: Option<Arc<Waits>>,
     /// Number of output items for each input item.
     pub arity: Arity,
-    pub bell: Arc<Bell>,
+    pub notifier: Arc<Notifier>,
     /// Bytes of the output, and of the input that is still there.
     pub account: Account,
     pub awaited: Arc<Awaited>,
@@ -183,7 +184,7 @@ impl MorselPace {
 
 /// Outcome of a morsel.
 #[derive(Default)]
-pub(crate) struct Fate {
+pub(crate) struct MorselOutcome {
     /// Nanoseconds spent on the morsel. For CPU work, the time of the work; for I/O, the time from
     /// start to end without waits for room.
     spent: AtomicU64,
@@ -191,7 +192,7 @@ pub(crate) struct Fate {
     complete: AtomicBool,
 }
 
-impl Fate {
+impl MorselOutcome {
     #[cfg(any(test, target_os = "linux"))]
     pub(crate) fn spend(&self, ns: u64) {
         self.spent.fetch_add(ns, Relaxed);
@@ -206,7 +207,7 @@ impl Fate {
 pub(super) struct Morsel {
     pub slot: ThreadTake<AnyChunk>,
     _running: MorselTask,
-    fate: Arc<Fate>,
+    outcome: Arc<MorselOutcome>,
     pub items: usize,
     /// Number of items that came out so far.
     pub out: usize,
@@ -246,7 +247,7 @@ impl Morsel {
             None => thread::<AnyChunk>(limits),
             Some(arrivals) => arriving::<AnyChunk>(limits, arrivals, id),
         };
-        let fate = Arc::new(Fate::default());
+        let outcome = Arc::new(MorselOutcome::default());
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),
             chunk,
@@ -254,14 +255,14 @@ impl Morsel {
             needed,
             credit,
             work,
-            fate: fate.clone(),
+            outcome: outcome.clone(),
             put,
-            ringer: Ringer(Some(shared.bell.clone())),
+            notification: Notification(Some(shared.notifier.clone())),
         });
         Morsel {
             slot,
             _running: running,
-            fate,
+            outcome,
             items,
             out: 0,
             id,
@@ -273,7 +274,7 @@ impl Morsel {
 
     /// Returns the nanoseconds spent: of CPU work, on a worker; of I/O, from start to end.
     pub(super) fn spent(&self) -> u64 {
-        self.fate.spent.load(Relaxed)
+        self.outcome.spent.load(Relaxed)
     }
 
     /// Returns the nanoseconds spent per item.
@@ -283,175 +284,44 @@ impl Morsel {
 
     /// Returns true if the morsel came to its end. If it did not, its runtime was shut down.
     pub(super) fn is_complete(&self) -> bool {
-        self.fate.complete.load(SeqCst)
+        self.outcome.complete.load(SeqCst)
     }
 }
 
 impl MorselJob {
     /// Runs the chain over the piece.
     pub(super) async fn run(self) {
-        let mut events = self.events();
+        let events = self.events();
         let MorselJob {
             shared,
             chunk,
             first,
-            mut credit,
+            credit,
             work,
-            fate,
+            outcome,
             put,
-            ringer,
+            notification,
             ..
         } = self;
-        let MorselShared {
-            chain,
-            waits,
-            arity,
-            awaited,
-            pace,
-            gauge,
-            ..
-        } = &*shared;
-        let arity = *arity;
-        // Waits are news for a segment that takes its work for work that does not wait.
-        let waits = waits.as_ref().filter(|_| work == Work::Cpu);
-        let mut told = false;
-        let (id, items) = (credit.id(), chunk.len);
-        let mut outlet = Outlet {
-            put,
-            ringer,
-            edge: chain.output().clone(),
-            joined: None,
-            small: Some(SMALL_BYTES),
-        };
-        let mut output = None;
-        let input = chunk.bytes;
-        let mut chunk = Some(chunk);
-        let mut started = None;
-        let (mut waited, mut given) = (Duration::ZERO, 0);
+        let buffer = OutputBuffer::new(put, notification, shared.chain.output().clone());
+        let mut run = RunningMorsel::new(
+            &shared,
+            (chunk, first),
+            work,
+            credit,
+            buffer,
+            outcome,
+            events,
+        );
         loop {
             let mut full = None;
-            let room = poll_fn(|cx| {
-                let room = outlet.put.poll_ready(cx);
-                if room.is_pending() {
-                    full.get_or_insert_with(Instant::now);
-                    outlet.stop();
-                }
-                room
-            });
+            let room = poll_fn(|cx| run.poll_room(cx, &mut full));
             let Some(room) = room.await else { return };
-            waited += full.map_or(Duration::ZERO, |since| since.elapsed());
-            // Only the end follows, which weighs nothing.
-            let is_over = arity == Arity::One && given >= items;
-            let most = room.min(pace.at_once(waits.is_some() && !told));
-            let (mut spent, mut refused, mut asked) = (0, None, 0);
-            let next = poll_fn(|cx| {
-                let max = if is_over {
-                    1
-                } else {
-                    let limit = match arity {
-                        _ if awaited.leads(id) => Limit::BesideInputs,
-                        Arity::Any => Limit::Most,
-                        _ => Limit::Share,
-                    };
-                    let max = most.saturating_sub(outlet.len()).max(1);
-                    match credit.poll_begin(cx, max, limit, || awaited.is(id)) {
-                        Poll::Ready(max) => max,
-                        Poll::Pending => {
-                            refused.get_or_insert_with(Instant::now);
-                            outlet.stop();
-                            return Poll::Pending;
-                        }
-                    }
-                };
-                asked = max;
-                let begun = Instant::now();
-                let cpu_ns = (work == Work::Cpu).then(|| thread_cpu_ns().unwrap_or(0));
-                waited += refused.take().map_or(Duration::ZERO, |since| begun - since);
-                started.get_or_insert(begun);
-                let polled = catch_unwind(AssertUnwindSafe(|| {
-                    let output = output.get_or_insert_with(|| {
-                        let chunk = chunk.take().expect("taken once");
-                        chain
-                            .output()
-                            .erase(chain.apply(chain.input.one(chunk), first))
-                    });
-                    output.poll_chunk(
-                        cx,
-                        Demand {
-                            ahead: true,
-                            ..Demand::up_to(max)
-                        },
-                    )
-                }));
-                let ns = begun.elapsed().as_nanos() as u64;
-                spent += ns;
-                if work == Work::Cpu {
-                    fate.spent.fetch_add(ns, Relaxed);
-                }
-                if let Some(events) = &mut events {
-                    events.turn(begun, Duration::from_nanos(ns));
-                }
-                gauge.add_turn(ns, cpu_ns);
-                if let Some(waits) = waits {
-                    if matches!(polled, Ok(Poll::Pending)) && !waits.is_far() {
-                        waits.wait();
-                    }
-                    if waits.is_far() && !std::mem::replace(&mut told, true) {
-                        outlet.ringer.wake();
-                    }
-                }
-                match polled {
-                    Ok(Poll::Pending) => {
-                        gauge.pending_polls.fetch_add(1, Relaxed);
-                        credit.poll_pending(max);
-                        outlet.flush();
-                        Poll::Pending
-                    }
-                    Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
-                    Err(payload) => Poll::Ready(Err(payload)),
-                }
-            });
-            match next.await.unwrap_or_else(|payload| {
-                // Guards catch panics of running pipes; this is a pipe that panics when
-                // applied.
-                output = Some(Box::new(EmptyChunks));
-                Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
-            }) {
-                Some(mut chunk) => {
-                    given += chunk.len;
-                    // Part of the input is still there, or all of it and what was made of it.
-                    let left = match arity {
-                        Arity::One => input / items * items.saturating_sub(given),
-                        Arity::AtMostOne => input,
-                        Arity::Any => credit.keep(input),
-                    };
-                    chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
-                    let failed = chunk.errors > 0;
-                    awaited.made(id);
-                    pace.learn(chunk.len, spent);
-                    // A short chunk means that the input has no more at hand.
-                    let is_short = chunk.len < asked;
-                    outlet.join(chunk);
-                    if is_short || outlet.len() >= most {
-                        outlet.send();
-                    }
-                    if failed {
-                        // An error is sent without waiting for more items.
-                        outlet.flush();
-                    }
-                }
-                None => {
-                    if let (Work::Io, Some(started)) = (work, started) {
-                        // Waiting for the consumer is no part of the work.
-                        let spent = started.elapsed().saturating_sub(waited);
-                        if let Some(events) = &mut events {
-                            events.answered(started, spent);
-                        }
-                        fate.spent.store(spent.as_nanos() as u64, Relaxed);
-                    }
-                    outlet.send();
-                    return fate.complete();
-                }
+            let most = run.begin_turn(room, full);
+            let mut turn = Turn::default();
+            match poll_fn(|cx| run.poll_turn(cx, most, &mut turn)).await {
+                Some(chunk) => run.give(chunk, most, &turn),
+                None => return run.end(),
             }
         }
     }
@@ -474,7 +344,7 @@ impl MorselJob {
     pub(super) fn fail(mut self, error: Error) {
         let error = self.shared.chain.output().fail_chunk(error);
         self.put.put(error, Weight { items: 1, bytes: 0 });
-        self.fate.complete();
+        self.outcome.complete();
     }
 }
 
@@ -482,15 +352,15 @@ impl MorselJob {
 /// many morsels themselves. The consumer therefore gives the number it waits for, which is the
 /// number it needs anyway, and less than the number that keeps the workers busy.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     /// Number of morsels in flight that are complete or have filled their queues. Too low by one
-    /// for a moment if the consumer has already removed a morsel that is about to ring.
+    /// for a moment if the consumer has already removed a morsel that is about to notify.
     through: AtomicIsize,
     wanted: AtomicIsize,
     waker: AtomicWaker,
 }
 
-impl Bell {
+impl Notifier {
     /// Records that a morsel was removed.
     pub(super) fn taken(&self) {
         self.through.fetch_sub(1, SeqCst);
@@ -506,7 +376,7 @@ impl Bell {
         self.waker.wake();
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         if self.through.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
             self.waker.wake();
         }
@@ -521,92 +391,27 @@ impl Bell {
     }
 }
 
-/// Rings once, when the morsel fills its queue or ends, however it ends.
-pub(crate) struct Ringer(Option<Arc<Bell>>);
+/// Notifies once, when the morsel fills its queue or ends, however it ends.
+pub(crate) struct Notification(Option<Arc<Notifier>>);
 
-impl Ringer {
+impl Notification {
     /// Wakes the consumer, which may begin more.
     fn wake(&self) {
-        if let Some(bell) = &self.0 {
-            bell.wake();
+        if let Some(notifier) = &self.0 {
+            notifier.wake();
         }
     }
 
-    pub(crate) fn ring(&mut self) {
-        if let Some(bell) = self.0.take() {
-            bell.ring();
+    pub(crate) fn send(&mut self) {
+        if let Some(notifier) = self.0.take() {
+            notifier.notify();
         }
     }
 }
 
-impl Drop for Ringer {
+impl Drop for Notification {
     fn drop(&mut self) {
-        self.ring();
-    }
-}
-
-/// The output of a morsel. Items that are made one by one, since each must have its bytes first, are
-/// joined here, because handing on each by itself costs more than many an item.
-struct Outlet {
-    // The queue must end before the bell rings.
-    put: ThreadPut<AnyChunk>,
-    ringer: Ringer,
-    edge: Arc<dyn Edge>,
-    joined: Option<AnyChunk>,
-    /// Bytes that may still be handed on while the items count as small; none once they do not.
-    small: Option<usize>,
-}
-
-impl Outlet {
-    /// Items and errors that are joined so far.
-    fn len(&self) -> usize {
-        self.joined.as_ref().map_or(0, |chunk| chunk.len)
-    }
-
-    /// Adds a chunk.
-    fn join(&mut self, chunk: AnyChunk) {
-        match &mut self.joined {
-            Some(joined) => self.edge.append(joined, chunk),
-            None => self.joined = Some(chunk),
-        }
-    }
-
-    /// Hands on what is joined.
-    fn send(&mut self) {
-        if let Some(chunk) = self.joined.take() {
-            let weight = Weight {
-                items: chunk.len,
-                bytes: chunk.bytes,
-            };
-            if let Some(left) = self.small {
-                self.small = left.checked_sub(weight.bytes);
-                if self.small.is_none() {
-                    self.put.set_limits(LIMITS);
-                }
-            }
-            self.put.put(chunk, weight);
-        }
-    }
-
-    /// Hands on what is joined, and wakes a consumer that waits for more: no more come for now.
-    fn flush(&mut self) {
         self.send();
-        self.put.flush();
-    }
-
-    /// Hands on what is joined, and stops until there is room.
-    fn stop(&mut self) {
-        self.flush();
-        self.ringer.ring();
-    }
-}
-
-/// An empty stream.
-struct EmptyChunks;
-
-impl ErasedChunks for EmptyChunks {
-    fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
-        Poll::Ready(None)
     }
 }
 

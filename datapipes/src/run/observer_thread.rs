@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::ThreadId;
 
-use super::{PATIENCE, may_wait, spawn_thread};
+use super::{JOIN_TIMEOUT, may_wait, spawn_thread};
 
 /// A thread of an observer. The owner tells it to end, then drops this handle, which waits for the
 /// end, but only briefly: a reader of the figures never holds up a drop.
@@ -30,7 +30,7 @@ impl Drop for ObserverThread {
     fn drop(&mut self) {
         // The last handle on the figures may be dropped by the thread that has just read them.
         if may_wait() && std::thread::current().id() != self.id {
-            let _ = self.ended.recv_timeout(PATIENCE);
+            let _ = self.ended.recv_timeout(JOIN_TIMEOUT);
         }
     }
 }

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 
-use super::PATIENCE;
+use super::JOIN_TIMEOUT;
 use crate::sync::lock;
 
 /// Runs futures on one thread of its own, the same for all callers. The thread starts with the
@@ -113,7 +113,7 @@ impl Drop for PinnedThread {
         if let Some(Started { jobs, ended, .. }) = started {
             drop(jobs);
             if super::may_wait() {
-                let _ = ended.recv_timeout(PATIENCE);
+                let _ = ended.recv_timeout(JOIN_TIMEOUT);
             }
         }
     }

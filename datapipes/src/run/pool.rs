@@ -15,7 +15,7 @@ use crate::sync::lock;
 
 /// Time that the drop of a [`Pool`] waits for its threads. A thread in a user's endless loop cannot
 /// be ended.
-const PATIENCE: Duration = Duration::from_secs(1);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time in which an active thread must take a job, if there are any and other threads rest.
 const STANDSTILL: Duration = Duration::from_millis(250);
@@ -291,7 +291,7 @@ impl Drop for Pool {
         let me = std::thread::current().id();
         // The last handle on the loader may be dropped by one of its own threads.
         let mine = threads.iter().filter(|t| t.thread().id() == me).count();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
         let mut state = self.shared.lock();
         while state.alive > mine {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -1,20 +1,21 @@
 //! Runs everything upstream on a thread of its own, ahead of its consumer.
 
+use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
 
-use crate::budget::{Account, Limit};
+use crate::budget::{Account, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
-use crate::run::PATIENCE;
+use crate::run::JOIN_TIMEOUT;
 use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
 use crate::sync::lock;
@@ -199,106 +200,174 @@ const MAX_READY: usize = 1024;
 /// longer, up to its full length, so that the start of an epoch asks for no more than 1.25 times
 /// the steady rate. Returns the upstream if it is to be polled elsewhere.
 async fn drive(
-    mut above: Box<dyn ErasedChunks>,
+    above: Box<dyn ErasedChunks>,
     put: &mut impl Put<(Instant, AnyChunk)>,
     consumed: Arc<AtomicUsize>,
     need: Arc<Need>,
     settings: PrefetchSettings,
     gauge: Arc<QueueGauge>,
 ) -> Option<Upstream> {
-    let scope = settings.scope.clone();
-    let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
-    let mut credit = settings.account.credit();
+    let mut filler = QueueFiller {
+        credit: settings.account.credit(),
+        scope: settings.scope.clone(),
+        started: Instant::now(),
+        full_ns: 0,
+        made: 0,
+        gauge,
+        settings,
+        need,
+        consumed,
+        put,
+        above,
+    };
     loop {
-        let least = settings.depth.items.load(Ordering::Relaxed);
-        let mut depth = least;
-        let cost = (started.elapsed().as_nanos() as f64 - full_ns as f64) / made.max(1) as f64;
-        if settings.depth.adaptive && made > 0 {
-            depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
-        }
-        let length = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
-        put.set_limits(Limits {
-            items: length,
-            bytes: usize::MAX,
-        });
-        gauge.depth.store(length as u64, Ordering::Relaxed);
+        let (least, length, cost) = filler.adapt_length();
         let begun = Instant::now();
-        let room = poll_fn(|cx| {
-            need.register(cx);
-            if settings.here.load(Ordering::SeqCst) {
-                return Poll::Ready(Some(0));
-            }
-            if least == 0 && !need.waits() {
-                return Poll::Pending;
-            }
-            put.poll_ready(cx)
-        });
-        let room = match room.await {
+        let room = match poll_fn(|cx| filler.poll_room(cx, least)).await {
             None => return None,
             Some(0) => break,
             Some(room) => room,
         };
-        let waited = begun.elapsed().as_nanos() as u64;
-        full_ns += waited;
-        gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
-        let max = room.min(items::at_once_across(HOP_NS, cost, made));
+        filler.count_full(begun.elapsed());
+        let max = room.min(items::at_once_across(HOP_NS, cost, filler.made));
         let mut refused = None;
-        let next = poll_fn(|cx| {
-            need.register(cx);
-            if settings.here.load(Ordering::SeqCst) {
-                return Poll::Ready(None);
-            }
-            // The order of the two checks matters: a reader that has just emptied the queue is not
-            // waiting.
-            let empty = put.poll_ready(cx) == Poll::Ready(Some(length));
-            let waits = empty && need.waits();
-            let Poll::Ready(max) = credit.poll_begin(cx, max, Limit::Share, || waits) else {
-                refused.get_or_insert_with(Instant::now);
-                return Poll::Pending;
-            };
-            let demand = Demand {
-                ahead: !waits,
-                ..Demand::up_to(max)
-            };
-            let begun = Instant::now();
-            let _busy = scope.busy();
-            if let Some(since) = refused.take() {
-                let waited = (begun - since).as_nanos() as u64;
-                full_ns += waited;
-                gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
-            }
-            let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
-            gauge
-                .busy_ns
-                .fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            match polled {
-                Ok(Poll::Pending) => {
-                    gauge.pending_polls.fetch_add(1, Ordering::Relaxed);
-                    credit.poll_pending(max);
-                    Poll::Pending
-                }
-                Ok(Poll::Ready(chunk)) => Poll::Ready(Some(Ok(chunk))),
-                Err(payload) => Poll::Ready(Some(Err(payload))),
-            }
-        });
-        let (mut chunk, last) = match next.await {
+        let next = poll_fn(|cx| filler.poll_next(cx, max, length, &mut refused));
+        let (chunk, last) = match next.await {
             None => break,
             Some(Ok(Some(chunk))) => (chunk, false),
             Some(Ok(None)) => return None,
-            Some(Err(payload)) => (settings.edge.fail_chunk(Error::panic(payload)), true),
+            Some(Err(payload)) => {
+                let error = Error::panic(payload);
+                (filler.settings.edge.fail_chunk(error), true)
+            }
         };
-        let weight = Weight {
-            items: chunk.len,
-            bytes: chunk.bytes,
-        };
-        made += chunk.len;
-        chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, 0));
-        put.put((Instant::now(), chunk), weight);
+        filler.put(chunk);
         if last {
             return None;
         }
     }
-    Some((above, settings))
+    Some((filler.above, filler.settings))
+}
+
+/// A queue that is being filled.
+struct QueueFiller<'a, P> {
+    credit: Credit,
+    scope: Scope,
+    started: Instant,
+    /// Nanoseconds without room or bytes.
+    full_ns: u64,
+    /// Number of items and errors that were made.
+    made: usize,
+    gauge: Arc<QueueGauge>,
+    settings: PrefetchSettings,
+    need: Arc<Need>,
+    /// Number of items that were taken.
+    consumed: Arc<AtomicUsize>,
+    put: &'a mut P,
+    above: Box<dyn ErasedChunks>,
+}
+
+impl<P: Put<(Instant, AnyChunk)>> QueueFiller<'_, P> {
+    /// Sets the length of the queue. Returns the least that it may have, its length now, and the
+    /// nanoseconds that an item costs.
+    fn adapt_length(&mut self) -> (usize, usize, f64) {
+        let depth = &self.settings.depth;
+        let least = depth.items.load(Ordering::Relaxed);
+        let mut most = least;
+        let spent = self.started.elapsed().as_nanos() as f64 - self.full_ns as f64;
+        let cost = spent / self.made.max(1) as f64;
+        if depth.adaptive && self.made > 0 {
+            most = ((READY_NS / cost) as usize).clamp(least, MAX_READY);
+        }
+        let grown = 1 + self.consumed.load(Ordering::Relaxed) / 4;
+        let length = grown.min(most).max(1);
+        self.put.set_limits(Limits {
+            items: length,
+            bytes: usize::MAX,
+        });
+        self.gauge.depth.store(length as u64, Ordering::Relaxed);
+        (least, length, cost)
+    }
+
+    /// Waits for room, and returns how much there is: none if the upstream is to be polled
+    /// elsewhere.
+    fn poll_room(&mut self, cx: &mut task::Context<'_>, least: usize) -> Poll<Option<usize>> {
+        self.need.register(cx);
+        if self.settings.here.load(Ordering::SeqCst) {
+            return Poll::Ready(Some(0));
+        }
+        if least == 0 && !self.need.waits() {
+            return Poll::Pending;
+        }
+        self.put.poll_ready(cx)
+    }
+
+    /// Makes the next items, if there are bytes for them; `None` if the upstream is to be polled
+    /// elsewhere. `refused` becomes the time since when there are no bytes.
+    #[expect(clippy::type_complexity, reason = "an item, the end or a panic")]
+    fn poll_next(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        max: usize,
+        length: usize,
+        refused: &mut Option<Instant>,
+    ) -> Poll<Option<std::result::Result<Option<AnyChunk>, Box<dyn Any + Send>>>> {
+        self.need.register(cx);
+        if self.settings.here.load(Ordering::SeqCst) {
+            return Poll::Ready(None);
+        }
+        // The order of the two checks matters: a reader that has just emptied the queue is not
+        // waiting.
+        let empty = self.put.poll_ready(cx) == Poll::Ready(Some(length));
+        let waits = empty && self.need.waits();
+        let Poll::Ready(max) = self.credit.poll_begin(cx, max, Limit::Share, || waits) else {
+            refused.get_or_insert_with(Instant::now);
+            return Poll::Pending;
+        };
+        let demand = Demand {
+            ahead: !waits,
+            ..Demand::up_to(max)
+        };
+        let begun = Instant::now();
+        let _busy = self.scope.busy();
+        if let Some(since) = refused.take() {
+            self.full_ns += count_full(&self.gauge, begun - since);
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| self.above.poll_chunk(cx, demand)));
+        let busy = begun.elapsed().as_nanos() as u64;
+        self.gauge.busy_ns.fetch_add(busy, Ordering::Relaxed);
+        match polled {
+            Ok(Poll::Pending) => {
+                self.gauge.pending_polls.fetch_add(1, Ordering::Relaxed);
+                self.credit.poll_pending(max);
+                Poll::Pending
+            }
+            Ok(Poll::Ready(chunk)) => Poll::Ready(Some(Ok(chunk))),
+            Err(payload) => Poll::Ready(Some(Err(payload))),
+        }
+    }
+
+    fn count_full(&mut self, waited: Duration) {
+        self.full_ns += count_full(&self.gauge, waited);
+    }
+
+    fn put(&mut self, mut chunk: AnyChunk) {
+        let weight = Weight {
+            items: chunk.len,
+            bytes: chunk.bytes,
+        };
+        self.made += chunk.len;
+        let counted = chunk.len - chunk.errors;
+        chunk.hold = Some(self.credit.give(counted, chunk.bytes, 0));
+        self.put.put((Instant::now(), chunk), weight);
+    }
+}
+
+/// Counts time without room or bytes, and returns its nanoseconds.
+fn count_full(gauge: &QueueGauge, waited: Duration) -> u64 {
+    let waited = waited.as_nanos() as u64;
+    gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
+    waited
 }
 
 impl ErasedChunks for PrefetchThread {
@@ -367,6 +436,6 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.abort.abort();
         drop(self.take.take());
-        let _ = self.ended.recv_timeout(PATIENCE);
+        let _ = self.ended.recv_timeout(JOIN_TIMEOUT);
     }
 }

@@ -396,7 +396,7 @@ pub(crate) struct MorselEvents {
     segment: usize,
     /// Place of a request.
     place: Option<usize>,
-    /// Its input.
+    /// Input of the morsel.
     items: Vec<Origin>,
     /// True once the arrows to its first turn are drawn.
     begun: bool,

@@ -49,19 +49,19 @@ where
         whole,
         "where it says what its outputs are made of, it gives something else"
     );
-    for (place, (item, inputs)) in seen.iter().zip(in_one_go.unordered.told()).enumerate() {
+    for (place, (item, inputs)) in seen.iter().zip(in_one_go.unordered.recorded()).enumerate() {
         let Ok((value, origin)) = item else { continue };
         let mut named = Vec::new();
         roots(origin, &mut named);
-        let mut told: Vec<String> = Vec::new();
+        let mut recorded: Vec<String> = Vec::new();
         inputs
             .iter()
             .filter_map(|&at| input[at as usize].as_ref())
-            .for_each(|item| roots(item.origin(), &mut told));
+            .for_each(|item| roots(item.origin(), &mut recorded));
         named.sort();
-        told.sort();
+        recorded.sort();
         assert_eq!(
-            told, named,
+            recorded, named,
             "says that its output {place}, {value:?}, is made of something else than its origin names (see `Item::gather`)"
         );
     }
@@ -187,7 +187,7 @@ impl<T: Send + 'static> Running<T> {
             && let Some(some) = block_on(self.items.next_chunk(self.chunk.min(most - seen.len())))
         {
             seen.extend(some.into_iter().map(outcome));
-            if let Some(error) = self.unordered.untold() {
+            if let Some(error) = self.unordered.unrecorded() {
                 panic!("{error}");
             }
         }

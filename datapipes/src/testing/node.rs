@@ -39,7 +39,7 @@ pub(super) enum Way {
 /// Number of items above which a node is not stopped after each of them.
 const MOST: usize = 4096;
 /// Time after which a node that has not woken its reader is taken to hang.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns empty outcomes for all outputs.
 pub(super) fn nothing<T>(outputs: usize) -> Vec<Outcome<T>> {
@@ -93,7 +93,7 @@ impl<T: Send + 'static> Reading<T> {
             match next_chunk(
                 self.outputs[at].as_mut().expect("it is open"),
                 chunk,
-                PATIENCE,
+                HANG_TIMEOUT,
             ) {
                 None => self.ended[at] = true,
                 Some(chunk) => return Some((at, chunk)),
@@ -125,7 +125,7 @@ impl<T: Send + 'static> Reading<T> {
 fn next_chunk<T: Send + 'static>(
     items: &mut Items<T>,
     most: usize,
-    patience: Duration,
+    hang_timeout: Duration,
 ) -> Option<Chunk<T>> {
     struct Woken(std::thread::Thread, AtomicBool);
     impl Wake for Woken {
@@ -147,7 +147,7 @@ fn next_chunk<T: Send + 'static>(
         }
         let begun = Instant::now();
         while !woken.1.swap(false, Ordering::Acquire) {
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = hang_timeout.saturating_sub(begun.elapsed());
             assert!(
                 !left.is_zero(),
                 "it is pending, and nobody wakes its reader: it would wait for ever"

@@ -633,3 +633,33 @@ fn a_pipe_that_does_not_say_rightly_what_it_holds_or_gave_is_found_out() {
         assert!(text.contains(words), "{mistake:?}: {text}");
     }
 }
+
+/// Adds one to each number that comes after some errors of the input.
+struct WrongAfterErrors(usize);
+
+impl Pipe<u64> for WrongAfterErrors {
+    type Out = u64;
+
+    fn apply(&self, mut input: Items<u64>, _: &Context) -> Items<u64> {
+        let mut left = self.0;
+        Items::generate(async move |out| {
+            while let Some(item) = futures::StreamExt::next(&mut input).await {
+                left -= usize::from(item.is_err() && left > 0);
+                out.emit(item.map(|item| item.map(|n| n + u64::from(left == 0))))
+                    .await;
+            }
+        })
+    }
+}
+
+#[test]
+fn a_pipe_that_gives_other_values_after_errors_is_found_out() {
+    let numbers = || (0..10).collect();
+    let one = problem(|| check_pipe(&WrongAfterErrors(1), numbers()));
+    assert!(
+        one.contains("an error in the input, before item 0"),
+        "{one}"
+    );
+    let two = problem(|| check_pipe(&WrongAfterErrors(2), numbers()));
+    assert!(two.contains("as many errors as items"), "{two}");
+}

@@ -211,7 +211,7 @@ fn numbers(files: &[File]) -> Vec<usize> {
     files.iter().map(number).collect()
 }
 
-/// In the order that was asked for, as far as it says anything.
+/// Checks the order that was asked for, as far as it says anything.
 fn check_order(order: Order, arrived: &[usize], expected: &[usize]) {
     let mut sorted = arrived.to_vec();
     sorted.sort_unstable();
@@ -426,7 +426,7 @@ fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
 /// Environment variable that tells a process that it is the child, and what to read.
 const CROWDED: &str = "DATAPIPES_TEST_CROWDED";
 
-/// With 64 descriptors, a thousand files and a thousand objects are read, many at once.
+/// A thousand files and a thousand objects are read with 64 descriptors, many at once.
 #[test]
 fn row_77_few_descriptors_make_it_slower_and_no_worse() {
     let server = BadHttp::start();
@@ -457,7 +457,7 @@ fn row_77_few_descriptors_make_it_slower_and_no_worse() {
     }
 }
 
-/// No test by itself: what the children do.
+/// Runs in the children; no test by itself.
 #[test]
 fn a_child_with_few_descriptors() {
     let Ok(place) = std::env::var(CROWDED) else {

@@ -61,7 +61,7 @@ fn row_121_processes_that_are_killed_while_they_save_leave_whole_states() {
         .for_each(|line| println!("{line}"));
 }
 
-/// In a process of its own that has no threads when it copies itself.
+/// Runs in a process of its own that has no threads when it copies itself.
 #[test]
 #[ignore = "started by the test above"]
 fn kills_while_they_save() {

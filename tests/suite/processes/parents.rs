@@ -15,7 +15,7 @@ use super::crimes::{all_gone, case, children, commit, decode, is_gone, soon, wor
 const VARIABLE: &str = "DATAPIPES_TEST_PARENT";
 const MARK: &str = "DATAPIPES_TEST_MARK";
 
-/// This executable, or a copy of it, asked for a test that does nothing on its own.
+/// Command of this executable, or a copy of it, asked for a test that does nothing on its own.
 pub fn this_test(executable: &std::path::Path, name: &str) -> Command {
     let mut command = Command::new(executable);
     command.args(["--exact", name, "--ignored", "--nocapture"]);
@@ -383,7 +383,7 @@ fn row_16_children_are_what_their_parent_is_even_if_its_file_is_replaced() {
     succeeds(parent_by(&copy, "replaced"));
 }
 
-/// Its own file becomes one that fails, while its children end and are started again.
+/// Lets its own file become one that fails, while its children end and are started again.
 fn replaced() {
     let (guilty, mut seen) = ([10, 11, 30], 0);
     let graph = Graph::range(0..40).in_processes_with(

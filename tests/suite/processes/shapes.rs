@@ -155,7 +155,7 @@ fn row_5_of_an_item_that_becomes_many_what_came_before_the_crash_does_not_come_a
     }
 }
 
-/// It ends its process late, then earlier than that, and then no more. Its outputs are large, so
+/// Ends its process late, then earlier than that, and then no more. Its outputs are large, so
 /// that some come before each end.
 #[test]
 fn row_4_of_an_item_that_is_interrupted_again_and_again_each_of_its_many_comes_once() {

@@ -9,7 +9,7 @@ use crate::Rect;
 /// Upsampling method of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// There is a sample for each pixel.
+    /// A sample for each pixel.
     Full,
     /// Each sample is repeated.
     Repeat,

@@ -39,7 +39,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// No tables.
+    /// Empty tables.
     pub(super) const EMPTY: Tables = Tables {
         quant: [None; 4],
         dc: [Huffman::EMPTY; 4],

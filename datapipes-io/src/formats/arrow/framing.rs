@@ -11,8 +11,8 @@ use datapipes::{Error, ErrorKind, Result};
 use super::decode::{Decoder, Found, Message, corrupt, find, find_in, is_file};
 use super::rows;
 use crate::formats::compression::Expansion;
-use crate::formats::framing::{Frame, Framing, Part, Place, records};
-use crate::formats::{Entries, Row};
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, records};
+use crate::formats::{FileEntries, Row};
 
 /// A framing that finds batches; it stores the messages before them, schema and dictionaries.
 #[derive(Clone)]
@@ -53,7 +53,12 @@ impl Batches {
     }
 
     /// Processes a message, and returns its kind.
-    fn take(&mut self, data: &[u8], message: &Message<'_>, at: Place) -> Result<Part> {
+    fn take(
+        &mut self,
+        data: &[u8],
+        message: &Message<'_>,
+        at: RecordPosition,
+    ) -> Result<FrameKind> {
         let Some(decoder) = &mut self.decoder else {
             let schema = message.head.header_as_schema().ok_or_else(no_schema)?;
             let most = self.most(at.offset + data.len() as u64);
@@ -62,21 +67,21 @@ impl Batches {
                 self.columns.as_deref(),
                 most,
             )?));
-            return Ok(Part::Head);
+            return Ok(FrameKind::Head);
         };
         if message.head.header_type() == MessageHeader::DictionaryBatch {
             // The schema or dictionary is needed by all messages after it.
             let data = Bytes::copy_from_slice(data);
             let taken = Arc::make_mut(decoder).dictionary(&data, message);
             return taken
-                .map(|()| Part::Head)
+                .map(|()| FrameKind::Head)
                 .map_err(|error| error.within("its dictionary"));
         }
         if !self.counts_rows {
-            return Ok(Part::Record);
+            return Ok(FrameKind::Record);
         }
         let batch = decoder.batch(&Bytes::copy_from_slice(data), message);
-        Ok(Part::Records(rows::count(&batch)))
+        Ok(FrameKind::Records(rows::count(&batch)))
     }
 }
 
@@ -99,7 +104,7 @@ impl Framing for Batches {
         is_file(first)
     }
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         if let Some((end, marker)) = self.ended {
             let left = self
                 .len
@@ -135,16 +140,16 @@ impl Framing for Batches {
             Found::End => Err(named(corrupt("no message is there"))),
             Found::Marker(len) => {
                 self.ended = Some((at.offset + len as u64, at.offset));
-                Ok(Frame::cut(len, Part::Blank))
+                Ok(Frame::cut(len, FrameKind::Blank))
             }
             Found::Message(message) => {
                 let len = message.body.end;
                 if len as u64 > most {
                     return Err(too_large(len as u64));
                 }
-                let part = self.take(&data[..len], &message, at).map_err(named)?;
-                let lines = u64::from(!matches!(part, Part::Head));
-                Ok(Frame::Cut { len, lines, part })
+                let kind = self.take(&data[..len], &message, at).map_err(named)?;
+                let lines = u64::from(!matches!(kind, FrameKind::Head));
+                Ok(Frame::Cut { len, lines, kind })
             }
         }
     }
@@ -159,7 +164,7 @@ impl Framing for Batches {
         }
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<RecordBatch> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<RecordBatch> {
         let plain = Batches {
             counts_rows: false,
             ..self
@@ -202,7 +207,7 @@ impl Framing for RowsOf {
         self.0.is_whole(first)
     }
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         self.0.frame(data, at, ended)
     }
 
@@ -210,7 +215,7 @@ impl Framing for RowsOf {
         self.0.finish()
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<Row> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Row> {
         let most = self.0.most(at.offset + data.len() as u64);
         rows::rows(self.0.entries(data, at), most)
     }

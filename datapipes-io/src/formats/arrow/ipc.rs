@@ -18,7 +18,7 @@ use super::{rows, weight, wrong_columns};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion, Packing, content, reader};
 use crate::formats::framing::Splitter;
-use crate::formats::{Entries, Entry, Format, Row, value};
+use crate::formats::{FileEntries, FileEntry, Format, Row, value};
 pub use indexed::IndexedArrowRows;
 
 /// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches;
@@ -131,11 +131,11 @@ impl ArrowIpc {
     }
 
     /// Returns the batches of a file with an index.
-    fn batches(&self, file: File, cx: &Context) -> Result<(Entries<RecordBatch>, u64)> {
+    fn batches(&self, file: File, cx: &Context) -> Result<(FileEntries<RecordBatch>, u64)> {
         let data = content(file.data, self.expansion, cx)?;
         let most = self.expansion.allowed(cx).most(data.len() as u64);
         let columns = self.columns.as_deref();
-        let entries: Entries<RecordBatch> = match () {
+        let entries: FileEntries<RecordBatch> = match () {
             () if data.starts_with(MAGIC) => Box::new(read_file(data, columns, most)?),
             () => return Err(Error::new(ErrorKind::Unsupported, "Feather version 1")),
         };
@@ -146,7 +146,7 @@ impl ArrowIpc {
 impl Format for ArrowIpc {
     type Item = RecordBatch;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<RecordBatch>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<RecordBatch>> {
         match self.is_stream(&file, cx) {
             true => self.splitter().expect("there is one").open(file, cx),
             false => Ok(self.batches(file, cx)?.0),
@@ -211,7 +211,7 @@ impl ArrowRows {
 impl Format for ArrowRows {
     type Item = Row;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Row>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Row>> {
         if self.0.is_stream(&file, cx) {
             return self.splitter().expect("there is one").open(file, cx);
         }
@@ -307,13 +307,13 @@ fn read_file(
     data: Bytes,
     columns: Option<&[String]>,
     most: u64,
-) -> Result<impl Iterator<Item = Entry<RecordBatch>> + Send + use<>> {
+) -> Result<impl Iterator<Item = FileEntry<RecordBatch>> + Send + use<>> {
     let (decoder, batches) = open_file(&data, columns, most)?;
     Ok(batches.into_iter().enumerate().map(move |(index, block)| {
         let batch = with(&block, &data, |message| decoder.batch(&data, message));
         let at =
             |error: Error| error.within(format_args!("batch {index} at byte {}", block.offset()));
-        Entry::from_result(batch.map_err(at))
+        FileEntry::from_result(batch.map_err(at))
     }))
 }
 

@@ -9,28 +9,31 @@ use datapipes::{Error, ErrorKind, Result};
 use serde_json::{Number, Value};
 
 use super::guard::guarded;
-use crate::formats::{Entries, Entry, Row};
+use crate::formats::{FileEntries, FileEntry, Row};
 
 /// Returns the rows of batches; a row larger than `most` is an error.
-pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> Entries<Row> {
+pub(in crate::formats) fn rows(
+    mut batches: FileEntries<RecordBatch>,
+    most: u64,
+) -> FileEntries<Row> {
     let mut current: Option<(RecordBatch, usize)> = None;
     Box::new(std::iter::from_fn(move || {
         loop {
             match &mut current {
                 Some((batch, next)) if *next < batch.num_rows() => {
                     *next += 1;
-                    return Some(Entry::from_result(row(batch, *next - 1, most)));
+                    return Some(FileEntry::from_result(row(batch, *next - 1, most)));
                 }
                 _ => current = None,
             }
             match batches.next()? {
-                Entry::Item(_, batch) => match unique_names(&batch) {
-                    Err(error) => return Some(Entry::Bad(None, error)),
+                FileEntry::Item(_, batch) => match unique_names(&batch) {
+                    Err(error) => return Some(FileEntry::Bad(None, error)),
                     Ok(()) => current = Some((batch, 0)),
                 },
-                Entry::Bad(name, error) => return Some(Entry::Bad(name, error)),
-                Entry::Broken(error) => return Some(Entry::Broken(error)),
-                Entry::Skip(items) => return Some(Entry::Skip(items)),
+                FileEntry::Bad(name, error) => return Some(FileEntry::Bad(name, error)),
+                FileEntry::Broken(error) => return Some(FileEntry::Broken(error)),
+                FileEntry::Skip(items) => return Some(FileEntry::Skip(items)),
             }
         }
     }))

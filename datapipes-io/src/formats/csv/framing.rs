@@ -9,8 +9,8 @@ use datapipes::{Error, ErrorKind, Result};
 use super::input::{BOM, SLACK, endless, line_feeds};
 use super::read::{Head, Rows, parser};
 use super::{Options, ReadRow};
-use crate::formats::framing::{Frame, Framing, Part, Place};
-use crate::formats::{Entries, Entry};
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition};
+use crate::formats::{FileEntries, FileEntry};
 
 pub(super) struct RowFraming<T> {
     options: Options,
@@ -47,7 +47,7 @@ impl<T> RowFraming<T> {
 
     /// Returns the length of the row that begins here, with blank lines and comments before it, and
     /// true if there is a row. `None` if more bytes are needed.
-    fn row(&mut self, data: &[u8], at: Place, ended: bool) -> Option<(usize, bool)> {
+    fn row(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Option<(usize, bool)> {
         let (mut text, mut ends) = ([0; 1024], [0; 64]);
         let parser = self.parser.get_or_insert_with(|| {
             let mut parser = parser(&self.options);
@@ -81,7 +81,7 @@ impl<T> RowFraming<T> {
     }
 
     /// Returns the rows of a part of a file that begins at `at`.
-    fn rows(&self, data: Bytes, at: Place) -> Result<Rows<T>> {
+    fn rows(&self, data: Bytes, at: RecordPosition) -> Result<Rows<T>> {
         if at.offset == 0 {
             return Rows::open(data, self.options, self.read);
         }
@@ -90,7 +90,7 @@ impl<T> RowFraming<T> {
     }
 
     /// Parses the first row, which is needed to read all others; returns `None` if it is no row.
-    fn first(&self, row: &[u8], at: Place) -> Result<Option<Head>> {
+    fn first(&self, row: &[u8], at: RecordPosition) -> Result<Option<Head>> {
         let mut rows = self.rows(Bytes::copy_from_slice(row), at)?;
         if !self.options.header {
             rows.next();
@@ -102,7 +102,7 @@ impl<T> RowFraming<T> {
 impl<T: Send + 'static> Framing for RowFraming<T> {
     type Item = T;
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         if !ended && at.offset == 0 && data.len() < BOM.len() {
             return Ok(Frame::More(BOM.len()));
         }
@@ -117,19 +117,23 @@ impl<T: Send + 'static> Framing for RowFraming<T> {
         };
         self.seen = 0;
         let lines = line_feeds(&data[..len]);
-        let mut part = if is_row { Part::Record } else { Part::Blank };
+        let mut kind = if is_row {
+            FrameKind::Record
+        } else {
+            FrameKind::Blank
+        };
         if is_row && self.head.is_none() {
             let head = self.first(&data[..len], at)?;
             if head.is_some() {
-                part = if self.options.header {
-                    Part::Head
+                kind = if self.options.header {
+                    FrameKind::Head
                 } else {
-                    Part::First
+                    FrameKind::First
                 };
                 self.head = head.map(Arc::new);
             }
         }
-        Ok(Frame::Cut { len, lines, part })
+        Ok(Frame::Cut { len, lines, kind })
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -142,10 +146,10 @@ impl<T: Send + 'static> Framing for RowFraming<T> {
         }
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<T> {
         match self.rows(data, at) {
             Ok(rows) => Box::new(rows),
-            Err(error) => Box::new(std::iter::once(Entry::Broken(error))),
+            Err(error) => Box::new(std::iter::once(FileEntry::Broken(error))),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind};
 
-use crate::formats::framing::Place;
+use crate::formats::framing::RecordPosition;
 
 /// Text after the end of the file. If it is parsed as a row of its own, all quotes were closed.
 pub(super) const SENTINEL: &str = "\0";
@@ -27,7 +27,7 @@ pub(super) struct Input {
     counted: u64,
     lines: u64,
     /// Position of the text in the file.
-    base: Place,
+    base: RecordPosition,
     max_row: usize,
     /// True if the whole text was read.
     pub(super) ended: bool,
@@ -35,7 +35,7 @@ pub(super) struct Input {
 
 impl Input {
     /// Returns the input for a text that begins at this position of a file.
-    pub(super) fn new(text: Bytes, base: Place, max_row: usize) -> Self {
+    pub(super) fn new(text: Bytes, base: RecordPosition, max_row: usize) -> Self {
         Input {
             text,
             read: 0,

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compression::Expansion;
-use super::{Entries, Format, Row, Splitter, value};
+use super::{FileEntries, Format, Row, Splitter, value};
 use crate::File;
 
 /// Reads CSV and TSV files (RFC 4180). An item is a row: by the names of the columns, as a list of
@@ -191,7 +191,7 @@ impl<T> fmt::Debug for Csv<T> {
 impl<T: Send + 'static> Format for Csv<T> {
     type Item = T;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<T>> {

@@ -6,9 +6,9 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::input::{BOM, Input, SENTINEL, SLACK, endless};
 use super::{Options, ReadRow};
-use crate::formats::Entry;
+use crate::formats::FileEntry;
 use crate::formats::compression::unpack;
-use crate::formats::framing::Place;
+use crate::formats::framing::RecordPosition;
 use crate::formats::json_lines::shortened;
 
 /// An iterator over the rows of a file.
@@ -54,7 +54,13 @@ pub(super) fn parser(options: &Options) -> csv_core::Reader {
 impl<T> Rows<T> {
     /// Opens a file.
     pub(super) fn open(text: Bytes, options: Options, read: ReadRow<T>) -> Result<Self> {
-        let mut rows = Rows::after(Head::default(), text, Place::default(), options, read);
+        let mut rows = Rows::after(
+            Head::default(),
+            text,
+            RecordPosition::default(),
+            options,
+            read,
+        );
         if options.header {
             rows.head.names = Some(rows.header()?);
         }
@@ -65,7 +71,7 @@ impl<T> Rows<T> {
     pub(super) fn after(
         head: Head,
         text: Bytes,
-        at: Place,
+        at: RecordPosition,
         options: Options,
         read: ReadRow<T>,
     ) -> Self {
@@ -74,7 +80,7 @@ impl<T> Rows<T> {
         let (text, at) = match at.offset > 0 && text.starts_with(BOM) {
             true => (
                 [b"\r", &text[..]].concat().into(),
-                Place {
+                RecordPosition {
                     offset: at.offset - 1,
                     ..at
                 },
@@ -217,19 +223,19 @@ impl<T> Rows<T> {
 }
 
 impl<T> Iterator for Rows<T> {
-    type Item = Entry<T>;
+    type Item = FileEntry<T>;
 
-    fn next(&mut self) -> Option<Entry<T>> {
+    fn next(&mut self) -> Option<FileEntry<T>> {
         if self.done {
             return None;
         }
         let next = self.record();
         self.done = matches!(next, Ok(Next::End) | Err(_));
         match next {
-            Ok(Next::Record) => Some(Entry::from_result(self.row())),
-            Ok(Next::Bad(error)) => Some(Entry::Bad(None, error)),
+            Ok(Next::Record) => Some(FileEntry::from_result(self.row())),
+            Ok(Next::Bad(error)) => Some(FileEntry::Bad(None, error)),
             Ok(Next::End) => None,
-            Err(error) => Some(Entry::Broken(error)),
+            Err(error) => Some(FileEntry::Broken(error)),
         }
     }
 }

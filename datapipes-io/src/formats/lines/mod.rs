@@ -6,7 +6,7 @@ use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::compression::Expansion;
-use super::{Entries, Format, Splitter};
+use super::{FileEntries, Format, Splitter};
 use crate::File;
 pub(super) use split::Line;
 use split::LineFraming;
@@ -107,7 +107,7 @@ impl Lines {
 impl Format for Lines {
     type Item = String;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<String>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<String>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<String>> {
@@ -152,7 +152,7 @@ pub struct ByteLines {
 impl Format for ByteLines {
     type Item = Bytes;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Bytes>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<Bytes>> {

@@ -6,8 +6,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-use crate::formats::Entries;
-use crate::formats::framing::{Frame, Framing, Part, Place, records};
+use crate::formats::FileEntries;
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, records};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -92,7 +92,7 @@ fn text_of(line: &[u8], offset: u64) -> Range<usize> {
 impl<T: Send + 'static> Framing for LineFraming<T> {
     type Item = T;
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         let found = line_len(&data[self.searched..]);
         let len = self.searched + found;
         let is_whole = found > 0 && data[len - 1] == b'\n';
@@ -111,7 +111,7 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
             });
             self.searched = 0;
             // A byte is kept: it may be the CR of the line end, or the last byte of the file.
-            return Ok(Frame::cut(len - 1, Part::Refused));
+            return Ok(Frame::cut(len - 1, FrameKind::Refused));
         }
         self.searched = 0;
         let text = text_of(&data[..len], at.offset);
@@ -127,30 +127,30 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
             }
         };
         let (lines, number) = (1, at.line + 1);
-        let part = match () {
+        let kind = match () {
             () if size > self.max_line as u64 => {
                 let most = self.max_line;
                 let what = format!(
                     "line {number} at byte {begin} has {size} bytes, and {most} are allowed (`max_line`)"
                 );
-                Part::Bad(Error::new(ErrorKind::Limit, what))
+                FrameKind::Bad(Error::new(ErrorKind::Limit, what))
             }
             // A byte order mark alone is no line.
-            () if !is_whole && text.is_empty() => Part::Blank,
+            () if !is_whole && text.is_empty() => FrameKind::Blank,
             // The four characters that JSON calls white space; any other is an error.
             () if self.skip_blank
                 && data[text]
                     .iter()
                     .all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')) =>
             {
-                Part::Blank
+                FrameKind::Blank
             }
-            () => Part::Record,
+            () => FrameKind::Record,
         };
-        Ok(Frame::Cut { len, lines, part })
+        Ok(Frame::Cut { len, lines, kind })
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<T> {
         let fresh = LineFraming {
             searched: 0,
             refused: None,

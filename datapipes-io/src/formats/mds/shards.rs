@@ -13,7 +13,7 @@ use super::table::Table;
 use super::{MdsIndex, MdsSample, VERSION};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion, content};
-use crate::formats::{Entries, Entry, Format};
+use crate::formats::{FileEntries, FileEntry, Format};
 
 /// Reads whole shards of MDS, sample by sample, with their index or without. [`Mds`](super::Mds)
 /// reads single samples.
@@ -98,7 +98,7 @@ fn columns(config: &[u8]) -> Result<Columns> {
 impl Format for MdsShards {
     type Item = MdsSample;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<MdsSample>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<MdsSample>> {
         let shard = match &self.index {
             None => None,
             Some(index) => {
@@ -139,7 +139,9 @@ impl Format for MdsShards {
             let range = table.sample(number);
             let begin = range.start;
             let sample = columns.decode(data.slice(slice(range)));
-            Entry::from_result(sample.map_err(|error| error.within(place(number as u64, begin))))
+            FileEntry::from_result(
+                sample.map_err(|error| error.within(place(number as u64, begin))),
+            )
         })))
     }
     fn weigh(&self, sample: &MdsSample) -> Option<usize> {

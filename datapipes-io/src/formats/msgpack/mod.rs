@@ -10,9 +10,9 @@ use rmpv::Value;
 use serde::de::DeserializeOwned;
 
 use super::compression::{Codec, Expansion};
-use super::framing::{Frame, Framing, Part, Place, Splitter, records};
+use super::framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
 use super::json_lines::shortened;
-use super::{Entries, Format, value};
+use super::{FileEntries, Format, value};
 use crate::File;
 
 /// Files of consecutive [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md)
@@ -152,7 +152,7 @@ impl<T> fmt::Debug for MsgPack<T> {
 impl<T: Send + 'static> Format for MsgPack<T> {
     type Item = T;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<T>> {
@@ -181,7 +181,7 @@ impl<T: Send + 'static> Format for MsgPack<T> {
 impl<T: Send + 'static> Framing for MsgPack<T> {
     type Item = T;
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         let Options {
             max_depth,
             max_value,
@@ -190,7 +190,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
         // Longer values are refused, however many of their bytes are available.
         let most = data.len().min(max_value);
         match scan::value_len(&data[..most], at.offset, max_depth) {
-            Ok(len) => Ok(Frame::cut(len, Part::Record)),
+            Ok(len) => Ok(Frame::cut(len, FrameKind::Record)),
             Err(error) if error.kind() != ErrorKind::Truncated => Err(error),
             Err(_) if data.len() > max_value => {
                 let what = format!(
@@ -205,7 +205,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
         }
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<T> {
         records(self, data, at, |framing, data, range, at| {
             (framing.read)(&data[range]).map_err(|what| {
                 let what = format!("the value at byte {}: {}", at.offset, shortened(&what));

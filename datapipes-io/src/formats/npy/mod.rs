@@ -21,7 +21,7 @@ pub use npz::{Arrays, Npz, NpzMap, NpzMember, NpzMembers};
 pub use npz_write::NpzWriter;
 
 use super::compression::{Expansion, content};
-use super::{Entries, Entry, Format};
+use super::{FileEntries, FileEntry, Format};
 use crate::File;
 
 /// Reads `.npy` files; each is one [`Array`].
@@ -85,9 +85,9 @@ impl Npy {
 impl Format for Npy {
     type Item = Array;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Array>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Array>> {
         let array = Array::parse(content(file.data, self.expansion, cx)?)?;
-        Ok(Box::new(std::iter::once(Entry::item(array))))
+        Ok(Box::new(std::iter::once(FileEntry::item(array))))
     }
     fn weigh(&self, array: &Array) -> Option<usize> {
         Some(array.weight())

@@ -10,7 +10,7 @@ use crate::File;
 use crate::codec::wire_struct;
 use crate::formats::compression::Expansion;
 use crate::formats::zip::{Member, Members, Options};
-use crate::formats::{Entries, Entry, Format};
+use crate::formats::{FileEntries, FileEntry, Format};
 
 /// Reads `.npz` archives, and yields their arrays one by one, named without `.npy`, in the order of
 /// the directory.
@@ -94,12 +94,12 @@ impl Npz {
 impl Format for Npz {
     type Item = Array;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Array>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Array>> {
         let (arrays, cx) = (arrays(file, self.options, cx)?, cx.clone());
         Ok(Box::new(arrays.map(move |(name, member)| {
             match member.and_then(|member| member.read(&|| cx.is_cancelled())) {
-                Ok(array) => Entry::Item(Some(name), array),
-                Err(error) => Entry::Bad(Some(name), error),
+                Ok(array) => FileEntry::Item(Some(name), array),
+                Err(error) => FileEntry::Bad(Some(name), error),
             }
         })))
     }
@@ -121,7 +121,7 @@ pub struct NpzMap {
 impl Format for NpzMap {
     type Item = Arrays;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Arrays>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Arrays>> {
         // All arrays are one item.
         let options = Options {
             expansion: self.options.expansion.allowed(cx),
@@ -133,7 +133,7 @@ impl Format for NpzMap {
             let array = array.map_err(|error| error.within(format!("array {name:?}")))?;
             all.push((name, array));
         }
-        Ok(Box::new(std::iter::once(Entry::item(Arrays { all }))))
+        Ok(Box::new(std::iter::once(FileEntry::item(Arrays { all }))))
     }
     fn weigh(&self, arrays: &Arrays) -> Option<usize> {
         Some(
@@ -173,11 +173,11 @@ pub struct NpzMembers {
 impl Format for NpzMembers {
     type Item = NpzMember;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<NpzMember>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<NpzMember>> {
         Ok(Box::new(arrays(file, self.options, cx)?.map(
             |(name, member)| match member {
-                Ok(member) => Entry::Item(Some(name), member),
-                Err(error) => Entry::Bad(Some(name), error),
+                Ok(member) => FileEntry::Item(Some(name), member),
+                Err(error) => FileEntry::Bad(Some(name), error),
             },
         )))
     }

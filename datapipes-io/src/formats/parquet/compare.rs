@@ -14,7 +14,7 @@ use time::format_description::well_known::Rfc3339;
 /// A value of a filter, for columns of one type.
 #[derive(Clone, Debug)]
 pub(super) enum Literal {
-    /// No value: the comparison is neither true nor false.
+    /// Null: the comparison is neither true nor false.
     Null,
     /// A number, text or truth value.
     Plain(Value),

@@ -25,7 +25,7 @@ use self::layout::{Layout, MAGIC, TAIL, footer_length, runs};
 use self::row_filter::{FILTER_ROWS, RowFilter};
 use super::arrow::{RecordBatch, guarded, row, rows, unique_names, weight, wrong_columns};
 use super::compression::{Expansion, content};
-use super::{Entries, Entry, Format, Row, value};
+use super::{FileEntries, FileEntry, Format, Row, value};
 use crate::File;
 
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
@@ -212,7 +212,7 @@ impl Parquet {
 impl Format for Parquet {
     type Item = RecordBatch;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<RecordBatch>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<RecordBatch>> {
         let (mut batches, _) = self.batches(file, cx)?;
         if self.filter.is_none() {
             return Ok(Box::new(batches));
@@ -223,8 +223,8 @@ impl Format for Parquet {
         let all = all.sum();
         let parts = std::iter::from_fn(move || {
             Some(match batches.advance()? {
-                Ok(part) => (Some(part.number), Entry::item(part.batch)),
-                Err(error) => (None, Entry::Bad(None, error)),
+                Ok(part) => (Some(part.number), FileEntry::item(part.batch)),
+                Err(error) => (None, FileEntry::Bad(None, error)),
             })
         });
         Ok(Box::new(numbered(parts, all)))
@@ -276,7 +276,7 @@ impl ParquetRows {
 impl Format for ParquetRows {
     type Item = Row;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Row>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Row>> {
         let (mut batches, most) = self.0.batches(file, cx)?;
         if self.0.filter.is_none() {
             return Ok(rows(Box::new(batches), most));
@@ -288,10 +288,10 @@ impl Format for ParquetRows {
                 Ok(Part { batch, rows, .. }) => {
                     let numbers = rows.into_iter().enumerate();
                     Box::new(numbers.map(move |(at, number)| {
-                        (Some(number), Entry::from_result(row(&batch, at, most)))
+                        (Some(number), FileEntry::from_result(row(&batch, at, most)))
                     }))
                 }
-                Err(error) => Box::new(std::iter::once((None, Entry::Bad(None, error)))),
+                Err(error) => Box::new(std::iter::once((None, FileEntry::Bad(None, error)))),
             }
         });
         Ok(Box::new(numbered(parts, all)))
@@ -327,7 +327,7 @@ struct Current {
     reader: Option<ParquetRecordBatchReader>,
     /// Number of its remaining rows.
     left: usize,
-    /// Its rows that match the filter; empty if there is no filter.
+    /// Rows that match the filter; empty if there is no filter.
     rows: Vec<usize>,
 }
 
@@ -435,22 +435,22 @@ impl Batches {
 }
 
 impl Iterator for Batches {
-    type Item = Entry<RecordBatch>;
+    type Item = FileEntry<RecordBatch>;
 
-    fn next(&mut self) -> Option<Entry<RecordBatch>> {
+    fn next(&mut self) -> Option<FileEntry<RecordBatch>> {
         Some(match self.advance()? {
-            Ok(part) => Entry::item(part.batch),
-            Err(error) => Entry::Bad(None, error),
+            Ok(part) => FileEntry::item(part.batch),
+            Err(error) => FileEntry::Bad(None, error),
         })
     }
 }
 
-/// Puts an [`Entry::Skip`] where numbers are left out, of `all` that there are. An entry without a
+/// Puts an [`FileEntry::Skip`] where numbers are left out, of `all` that there are. An entry without a
 /// number has the next one.
 fn numbered<T>(
-    mut parts: impl Iterator<Item = (Option<u64>, Entry<T>)>,
+    mut parts: impl Iterator<Item = (Option<u64>, FileEntry<T>)>,
     all: u64,
-) -> impl Iterator<Item = Entry<T>> {
+) -> impl Iterator<Item = FileEntry<T>> {
     let (mut next, mut held) = (0, None);
     std::iter::from_fn(move || {
         let part = held.take().or_else(|| parts.next());
@@ -459,7 +459,7 @@ fn numbered<T>(
         if left_out > 0 {
             held = part;
             next += left_out;
-            return Some(Entry::Skip(left_out));
+            return Some(FileEntry::Skip(left_out));
         }
         next += 1;
         part.map(|(_, entry)| entry)

@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// In a list, booleans are bytes.
+    /// Booleans of a list are bytes.
     fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
         if matches!(kind, TRUE | FALSE) {
             self.pass(1)

@@ -5,8 +5,8 @@ use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::{HEAD, LENGTH_BITS, MAGIC, place};
 use crate::File;
-use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
-use crate::formats::{Entries, Format};
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
+use crate::formats::{FileEntries, Format};
 
 /// Reads the records of RecordIO files, as MXNet's `im2rec` writes them;
 /// [`ImageRecord`](super::ImageRecord) decodes records of pictures.
@@ -62,8 +62,8 @@ impl RecordIo {
 impl Format for RecordIo {
     type Item = Bytes;
 
-    fn open(&self, file: File, _: &Context) -> Result<Entries<Bytes>> {
-        Ok(self.clone().entries(file.data, Place::default()))
+    fn open(&self, file: File, _: &Context) -> Result<FileEntries<Bytes>> {
+        Ok(self.clone().entries(file.data, RecordPosition::default()))
     }
     fn splitter(&self) -> Option<Splitter<Bytes>> {
         Some(Splitter::new(self.clone()).packing(|_, _| Ok(None)))
@@ -76,23 +76,23 @@ impl Format for RecordIo {
 impl Framing for RecordIo {
     type Item = Bytes;
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         let here = |error: Error| error.within(place(at.record, at.offset));
         match frame(data, at.offset, ended, self.most).map_err(here)? {
             Frame::Cut {
                 len,
                 lines,
-                part: Part::Bad(error),
+                kind: FrameKind::Bad(error),
             } => Ok(Frame::Cut {
                 len,
                 lines,
-                part: Part::Bad(here(error)),
+                kind: FrameKind::Bad(here(error)),
             }),
             frame => Ok(frame),
         }
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<Bytes> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Bytes> {
         records(self, data, at, |_, data, range, _| {
             Ok(joined(&data.slice(range)))
         })
@@ -108,7 +108,7 @@ pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<B
     match frame(data, offset, true, u64::MAX)? {
         Frame::Cut {
             len,
-            part: Part::Bad(error),
+            kind: FrameKind::Bad(error),
             ..
         } => Ok(Some((len, Err(error)))),
         Frame::Cut { len, .. } => Ok(Some((len, Ok(joined(&data.slice(..len)))))),
@@ -121,7 +121,7 @@ fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
     let bad = |len, what| {
         Ok(Frame::cut(
             len,
-            Part::Bad(Error::new(ErrorKind::Corrupt, what)),
+            FrameKind::Bad(Error::new(ErrorKind::Corrupt, what)),
         ))
     };
     let (mut at, mut joined) = (0, 0);
@@ -165,7 +165,7 @@ fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
         joined += length + if at > 0 { MAGIC_BYTES.len() } else { 0 };
         at = end;
         if matches!(flag, 0 | 3) {
-            return Ok(Frame::cut(at, Part::Record));
+            return Ok(Frame::cut(at, FrameKind::Record));
         }
     }
 }

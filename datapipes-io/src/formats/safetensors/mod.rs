@@ -13,7 +13,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
 use super::compression::{Expansion, content};
 use super::json_lines::shortened;
-use super::{Entries, Entry, Format};
+use super::{FileEntries, FileEntry, Format};
 use crate::File;
 
 /// Maximum size of a header in bytes, as in the Python package.
@@ -94,7 +94,7 @@ impl SafeTensors {
 impl Format for SafeTensors {
     type Item = (Arc<str>, Tensor);
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<(Arc<str>, Tensor)>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<(Arc<str>, Tensor)>> {
         let data = content(file.data, self.expansion, cx)?;
         let (header, tensors) = read_header(&data)?;
         // After the length and the header.
@@ -102,8 +102,8 @@ impl Format for SafeTensors {
         Ok(Box::new(tensors.into_iter().map(move |(name, info)| {
             let name: Arc<str> = name.into();
             match tensor(&info, &numbers) {
-                Ok(tensor) => Entry::Item(Some(name.clone()), (name, tensor)),
-                Err(error) => Entry::Bad(Some(name), error),
+                Ok(tensor) => FileEntry::Item(Some(name.clone()), (name, tensor)),
+                Err(error) => FileEntry::Bad(Some(name), error),
             }
         })))
     }

@@ -642,7 +642,7 @@ fn records_are_slices_of_what_arrives() {
             Step::Block(block) => {
                 let entries = (block.open)(&datapipes::Context::default()).unwrap();
                 lines.extend(entries.map(|entry| match entry {
-                    crate::formats::Entry::Item(_, line) => line,
+                    crate::formats::FileEntry::Item(_, line) => line,
                     other => panic!("{other:?}"),
                 }));
             }

@@ -8,7 +8,7 @@ use super::ends::Trailing;
 use super::header::BLOCK;
 use super::untar::{Members, Tar, codec_of};
 use super::walk::{Step, Walker};
-use crate::formats::Entry;
+use crate::formats::FileEntry;
 use crate::formats::arriving::Arriving;
 use crate::stores::Get;
 use crate::{File, FileRef};
@@ -104,7 +104,7 @@ impl Pipe<FileRef> for StreamUntar {
                     cx: &cx,
                 };
                 if let Err(error) = settings.read(&file, &mut out, &cx).await {
-                    out.give(Entry::Broken(error)).await;
+                    out.give(FileEntry::Broken(error)).await;
                 }
             }
         })
@@ -130,7 +130,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    async fn give(&mut self, entry: Entry<File>) {
+    async fn give(&mut self, entry: FileEntry<File>) {
         let (origin, children) = (&self.origin, &self.children);
         if let Some(item) = entry.placed(origin, children, &mut self.index, self.cx) {
             self.out.emit(item).await;
@@ -163,8 +163,11 @@ impl StreamUntar {
         walker.push(first);
         while !cx.is_cancelled() {
             match walker.next() {
-                Step::File(file, _) => out.give(Entry::Item(Some(file.name.clone()), file)).await,
-                Step::Refused(name, error) => out.give(Entry::Bad(Some(name), error)).await,
+                Step::File(file, _) => {
+                    out.give(FileEntry::Item(Some(file.name.clone()), file))
+                        .await
+                }
+                Step::Refused(name, error) => out.give(FileEntry::Bad(Some(name), error)).await,
                 // An error of the body explains the error of the archive.
                 Step::Broken(error) => return Err(arriving.failed().unwrap_or(error)),
                 Step::End => break,
@@ -186,12 +189,12 @@ async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result
                 let (mut entries, mut bytes) = (Vec::new(), 0);
                 while bytes < STEP && entries.len() < TOGETHER {
                     let Some(entry) = members.next() else { break };
-                    bytes += if let Entry::Item(_, file) = &entry {
+                    bytes += if let FileEntry::Item(_, file) = &entry {
                         file.data.len()
                     } else {
                         0
                     };
-                    let is_last = matches!(entry, Entry::Broken(_));
+                    let is_last = matches!(entry, FileEntry::Broken(_));
                     entries.push(entry);
                     if is_last {
                         break;
@@ -206,7 +209,7 @@ async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result
         }
         for entry in entries {
             match entry {
-                Entry::Broken(error) => return Err(error),
+                FileEntry::Broken(error) => return Err(error),
                 entry => out.give(entry).await,
             }
         }

@@ -10,7 +10,7 @@ use super::header::begins_archive;
 use super::walk::{Step, Walker};
 use crate::File;
 use crate::formats::compression::{reader, unpack};
-use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
+use crate::formats::{Codec, Expansion, FileEntries, FileEntry, Format, ReadAs};
 
 /// Opens tar archives; see [`FileGraphExt::untar`](crate::FileGraphExt::untar).
 ///
@@ -168,7 +168,7 @@ impl Tar {
 impl Format for Tar {
     type Item = File;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<File>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<File>> {
         Ok(Box::new(self.members(file.data, cx)))
     }
     fn settings(&self) -> String {
@@ -238,20 +238,20 @@ impl Members {
 }
 
 impl Iterator for Members {
-    type Item = Entry<File>;
+    type Item = FileEntry<File>;
 
-    fn next(&mut self) -> Option<Entry<File>> {
+    fn next(&mut self) -> Option<FileEntry<File>> {
         loop {
             return Some(match self.walker.next() {
-                Step::File(file, _) => Entry::Item(Some(file.name.clone()), file),
-                Step::Refused(name, error) => Entry::Bad(Some(name), error),
+                Step::File(file, _) => FileEntry::Item(Some(file.name.clone()), file),
+                Step::Refused(name, error) => FileEntry::Bad(Some(name), error),
                 // An error of the stream explains the error of the archive in it.
-                Step::Broken(error) => Entry::Broken(self.failed.take().unwrap_or(error)),
+                Step::Broken(error) => FileEntry::Broken(self.failed.take().unwrap_or(error)),
                 Step::More => match self.feed() {
                     Ok(()) => continue,
-                    Err(error) => Entry::Broken(error),
+                    Err(error) => FileEntry::Broken(error),
                 },
-                Step::End => Entry::Broken(self.drain().err()?),
+                Step::End => FileEntry::Broken(self.drain().err()?),
             });
         }
     }

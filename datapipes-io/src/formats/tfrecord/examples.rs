@@ -4,7 +4,7 @@ use datapipes::{Context, Result};
 
 use super::{Example, TfRecords, place};
 use crate::File;
-use crate::formats::{Entries, Format, Splitter};
+use crate::formats::{FileEntries, Format, Splitter};
 
 /// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
 ///
@@ -47,7 +47,7 @@ impl TfExamples {
 impl Format for TfExamples {
     type Item = Example;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Example>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Example>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<Example>> {

@@ -6,8 +6,8 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use super::{FOOT, HEAD, check_data, place, stated_len, zlib};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion};
-use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
-use crate::formats::{Entries, Format};
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
+use crate::formats::{FileEntries, Format};
 
 /// Reads the records of TFRecord files without decoding them; see
 /// [`TfExamples`](crate::formats::TfExamples) for records of `tf.train.Example`.
@@ -121,7 +121,7 @@ impl TfRecords {
 impl Format for TfRecords {
     type Item = Bytes;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<Bytes>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<Bytes>> {
@@ -140,7 +140,7 @@ impl Format for TfRecords {
 }
 
 /// Function that makes an item of a record and its position.
-pub(super) type ReadRecord<T> = fn(Bytes, Place) -> Result<T>;
+pub(super) type ReadRecord<T> = fn(Bytes, RecordPosition) -> Result<T>;
 
 /// A framing that finds records.
 struct Records<T> {
@@ -153,7 +153,7 @@ struct Records<T> {
 /// A record that is too large; its beginning was skipped.
 #[derive(Clone, Copy)]
 struct Refused {
-    at: Place,
+    at: RecordPosition,
     length: u64,
     /// Number of its bytes, including head and checksums, that were skipped.
     done: u64,
@@ -165,13 +165,13 @@ impl<T> Clone for Records<T> {
     }
 }
 
-fn named(at: Place, error: Error) -> Error {
+fn named(at: RecordPosition, error: Error) -> Error {
     error.within(place(at.record, at.offset))
 }
 
 /// Returns the error of a file that ends within a record of this length, after `there` bytes of the
 /// record.
-fn cut(at: Place, length: u64, there: u64) -> Error {
+fn cut(at: RecordPosition, length: u64, there: u64) -> Error {
     let (head, data) = (HEAD as u64, length.saturating_add(HEAD as u64));
     let (what, got, want) = match there {
         _ if there < head => ("head", there, head),
@@ -190,7 +190,7 @@ fn cut(at: Place, length: u64, there: u64) -> Error {
 impl<T: Send + 'static> Framing for Records<T> {
     type Item = T;
 
-    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+    fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
         let there = data.len() as u64;
         let Refused { at, length, done } = match self.refused.take() {
             Some(refused) => refused,
@@ -215,9 +215,9 @@ impl<T: Send + 'static> Framing for Records<T> {
                 let what =
                     format!("it has {length} bytes, at most {most} are allowed (`max_record`)");
                 let error = named(at, Error::new(ErrorKind::Limit, what));
-                Ok(Frame::cut(left as usize, Part::Bad(error)))
+                Ok(Frame::cut(left as usize, FrameKind::Bad(error)))
             }
-            () if left <= there => Ok(Frame::cut(left as usize, Part::Record)),
+            () if left <= there => Ok(Frame::cut(left as usize, FrameKind::Record)),
             () if ended => Err(cut(at, length, done + there)),
             () if is_large && there > 1 => {
                 // A byte is kept, to detect that the file ends before the record does.
@@ -226,7 +226,7 @@ impl<T: Send + 'static> Framing for Records<T> {
                     length,
                     done: done + there - 1,
                 });
-                Ok(Frame::cut(data.len() - 1, Part::Refused))
+                Ok(Frame::cut(data.len() - 1, FrameKind::Refused))
             }
             () if is_large => {
                 self.refused = Some(Refused { at, length, done });
@@ -236,7 +236,7 @@ impl<T: Send + 'static> Framing for Records<T> {
         }
     }
 
-    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<T> {
         records(
             Records {
                 refused: None,

@@ -14,7 +14,7 @@ use datapipes::{Context, Error, ErrorKind, Result};
 pub(super) use member::Member;
 
 use super::compression::Expansion;
-use super::{Entries, Entry, Format};
+use super::{FileEntries, FileEntry, Format};
 use crate::File;
 use directory::Record;
 
@@ -99,7 +99,7 @@ impl Unzip {
 impl Format for Unzip {
     type Item = File;
 
-    fn open(&self, file: File, cx: &Context) -> Result<Entries<File>> {
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<File>> {
         let (members, cx) = (Members::open(file.data, self.options, cx)?, cx.clone());
         Ok(Box::new(members.map(move |(name, member)| {
             let file = member.and_then(|member| {
@@ -110,8 +110,8 @@ impl Format for Unzip {
                 })
             });
             match file {
-                Ok(file) => Entry::Item(Some(name), file),
-                Err(error) => Entry::Bad(Some(name), error),
+                Ok(file) => FileEntry::Item(Some(name), file),
+                Err(error) => FileEntry::Bad(Some(name), error),
             }
         })))
     }

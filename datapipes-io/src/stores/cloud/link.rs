@@ -51,7 +51,7 @@ pub(super) struct Fault {
 pub(super) enum What {
     /// A timeout.
     Late,
-    /// No connection, or it was cut.
+    /// Connection refused, or cut.
     Cut,
     /// The certificate of the other side is not valid.
     Certificate,

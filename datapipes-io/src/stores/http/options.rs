@@ -348,7 +348,8 @@ impl HttpBuilder {
     }
 }
 
-/// Without a provider, making a client panics. A provider that the user installed before stays.
+/// Installs a provider, without which making a client panics. A provider that the user installed
+/// before stays.
 fn install_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _ = rustls::crypto::ring::default_provider().install_default();

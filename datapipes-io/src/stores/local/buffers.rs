@@ -13,7 +13,7 @@ use bytes::Bytes;
 /// Size above which an allocation is first tried without aborting.
 const ASK: usize = 1 << 30;
 /// Time after which buffers that were idle all the time go back to the system.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_IDLE: Duration = Duration::from_secs(2);
 
 /// A pool of idle buffers, bounded in bytes.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Buffers {
         let mut idle = self.idle();
         idle.put(buffer);
         let mut most = self.max_bytes;
-        let is_due = idle.since.elapsed() > PATIENCE;
+        let is_due = idle.since.elapsed() > MAX_IDLE;
         if is_due {
             most = most.min(idle.bytes - idle.least.min(idle.bytes));
         }
@@ -251,7 +251,7 @@ mod tests {
         }
         used();
         assert_eq!(idle(&buffers).0, 9);
-        buffers.idle().since -= 2 * PATIENCE;
+        buffers.idle().since -= 2 * MAX_IDLE;
         used();
         assert_eq!(idle(&buffers), (2, 2 * MIB));
     }

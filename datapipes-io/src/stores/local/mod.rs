@@ -6,7 +6,7 @@ mod list;
 mod map;
 mod store;
 
-pub use list::{ListFiles, list_files};
+pub use list::ListFiles;
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
 #[cfg(all(feature = "arrow", feature = "mmap"))]
@@ -34,7 +34,7 @@ pub(super) fn failed(path: &Path, error: io::Error) -> Error {
 }
 
 /// Maximum time to wait for a free file descriptor.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_DESCRIPTOR_WAIT: Duration = Duration::from_secs(10);
 
 /// Retries an operation that may succeed the second time: once and immediately if the device or a
 /// network file system failed, and for some seconds while too many files are open.
@@ -48,7 +48,9 @@ pub(super) fn retried<T>(
         match attempt() {
             Err(error) if is_interrupted(&error) => {}
             Err(error)
-                if is_crowded(&error) && begun.elapsed() < PATIENCE && !cx.is_cancelled() =>
+                if is_crowded(&error)
+                    && begun.elapsed() < MAX_DESCRIPTOR_WAIT
+                    && !cx.is_cancelled() =>
             {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(100));

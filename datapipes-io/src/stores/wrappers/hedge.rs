@@ -365,7 +365,8 @@ impl<S: Store> Hedge<S> {
                 Event::First(Ok(Now::Read)) => {
                     self.remember(begun, &first);
                     let (meta, range, _) = first.opened.expect("it was opened before it was read");
-                    return first.pieces.join(url.to_owned(), meta, range).await;
+                    let object = Object::joined(url.to_owned(), meta, range, first.pieces);
+                    return object.bytes().await;
                 }
                 Event::First(Err(error)) => {
                     if second.is_none() {
@@ -392,9 +393,9 @@ impl<S: Store> Hedge<S> {
                     let mut pieces = first.pieces;
                     pieces.truncate(from);
                     pieces.append(second.pieces);
-                    return pieces
-                        .join(url.to_owned(), meta, range.start - from..range.end)
-                        .await;
+                    let range = range.start - from..range.end;
+                    let object = Object::joined(url.to_owned(), meta, range, pieces);
+                    return object.bytes().await;
                 }
                 Event::Second(Err(_)) => match failed {
                     Some(error) => return Err(error),

@@ -30,7 +30,7 @@ pub enum InFlight {
         /// Upper limit.
         most: usize,
     },
-    /// No limit until the service is overloaded the first time (a transient error of kind
+    /// Unlimited until the service is overloaded the first time (a transient error of kind
     /// `Unavailable`: a 503, a 429, no answer in time); from then on about as many as the service
     /// accepts. Additive increase, multiplicative decrease.
     OnOverload,

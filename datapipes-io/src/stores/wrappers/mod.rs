@@ -87,13 +87,14 @@ pub use verify::{Expected, Verify};
 
 use datapipes::Backoff;
 
-use super::{Store, StoreExt};
+use super::Store;
 
 /// Wraps a remote store that has timeouts of its own in the usual stack. Transient errors are
 /// retried and cut bodies resumed ([`Retry`]). Requests in flight are limited once the service was
 /// overloaded ([`InFlight::OnOverload`]).
 pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
-    store.limit(InFlight::OnOverload).retry(Backoff::default())
+    let limited = Limit::new(store, InFlight::OnOverload);
+    Retry::new(limited, Backoff::default())
 }
 
 #[cfg(test)]
@@ -104,7 +105,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::stores::Memory;
+    use crate::stores::{Memory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     const MS: Duration = Duration::from_millis(1);

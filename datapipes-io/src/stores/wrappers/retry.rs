@@ -412,7 +412,7 @@ impl<S: Store> Store for Retry<S> {
             let error = loop {
                 match resumed.next().await {
                     Ok(Some(piece)) => pieces.push(piece),
-                    Ok(None) => return pieces.join(url, meta, range).await,
+                    Ok(None) => return Object::joined(url, meta, range, pieces).bytes().await,
                     Err(Broken::Here(error)) => break error,
                     Err(Broken::ForGood(error)) => return Err(error),
                 }

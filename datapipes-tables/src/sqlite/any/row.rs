@@ -9,7 +9,7 @@ use rusqlite::types::ValueRef;
 /// A value of SQLite, with its own type, whatever the type of its column.
 #[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Cell {
-    /// No value.
+    /// Null.
     Null,
     /// An integer.
     Int(i64),

@@ -150,7 +150,7 @@ fn rows_of_a_query_come_in_its_order() {
     );
 }
 
-/// Without the check, SQLite would return the first column for both.
+/// Two columns of one name are refused: SQLite would return the first one for both.
 #[test]
 fn two_columns_of_one_name_are_refused() {
     let (_dir, path) = things();

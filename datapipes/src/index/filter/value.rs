@@ -8,7 +8,7 @@ use crate::{Reader, Result, Wire, Writer};
 /// A value of a column, and of a comparison with it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// No value.
+    /// Null.
     Null,
     /// A whole number.
     Int(i64),

@@ -16,7 +16,7 @@ use crate::{Hints, Rng, Role};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{ClassBalanced, Sampler};
+/// use datapipes::index::{ClassBalanced, SamplerExt};
 /// let labels = ["cat", "cat", "cat", "dog"];
 /// let order = ClassBalanced::new(labels).indices(4).collect()?;
 /// assert_eq!(order.iter().filter(|&&index| labels[index as usize] == "dog").count(), 2);

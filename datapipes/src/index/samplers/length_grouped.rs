@@ -24,7 +24,7 @@ use crate::{Hints, Rng, Role};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{LengthGrouped, Sampler};
+/// use datapipes::index::{LengthGrouped, SamplerExt};
 /// let lengths: Vec<u64> = (0..1000).map(|n| n * 7919 % 1000).collect();
 /// let batches = LengthGrouped::new(lengths.clone(), 4).stretch(2).indices(1000).batch(4).collect()?;
 /// for batch in batches {

@@ -9,7 +9,7 @@ use crate::{Hints, Rng, Role};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Random, Sampler};
+/// use datapipes::index::{Random, SamplerExt};
 /// let mut order = Random::new().indices(100).collect()?;
 /// assert!(!order.is_sorted());
 /// order.sort();

@@ -8,7 +8,7 @@ use crate::{Hints, Rng, Role};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Replacement, Sampler};
+/// use datapipes::index::{Replacement, SamplerExt};
 /// let order = Replacement::new(1000).indices(3).collect()?;
 /// assert_eq!(order.len(), 1000);
 /// assert!(order.iter().all(|&index| index < 3));

@@ -7,7 +7,7 @@ use crate::index::{Drawn, Draws, Sampler};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Sampler, Sequential};
+/// use datapipes::index::{SamplerExt, Sequential};
 /// assert_eq!(Sequential.indices(3).collect()?, [0, 1, 2]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```

@@ -12,7 +12,7 @@ use crate::{Hints, Rng, Role};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Sampler, Subset};
+/// use datapipes::index::{SamplerExt, Subset};
 /// assert_eq!(Subset::from(2..4).indices(10).collect()?, [2, 3]);
 /// assert_eq!(Subset::from(vec![7, 1, 7]).indices(10).collect()?, [7, 1, 7]);
 /// assert!(Subset::from(0..11).indices(10).collect().is_err());

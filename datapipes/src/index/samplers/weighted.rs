@@ -16,7 +16,7 @@ use crate::{Hints, Rng, Role};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Sampler, Weighted};
+/// use datapipes::index::{SamplerExt, Weighted};
 /// let order = Weighted::new([1.0, 0.0, 9.0], 1000).indices(3).collect()?;
 /// let twos = order.iter().filter(|&&index| index == 2).count();
 /// assert!(twos > 850 && twos < 950 && !order.contains(&1));
@@ -134,7 +134,7 @@ impl Sampler for Weighted {
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::{Sampler, WeightedOnce};
+/// use datapipes::index::{SamplerExt, WeightedOnce};
 /// let mut drawn = WeightedOnce::new([5.0, 1.0, 0.0, 1.0], 3).indices(4).collect()?;
 /// drawn.sort();
 /// assert_eq!(drawn, [0, 1, 3]);

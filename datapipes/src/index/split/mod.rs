@@ -268,10 +268,10 @@ impl Splitter {
         let fractions: Vec<f64> = self.parts.iter().map(|(_, fraction)| *fraction).collect();
         let part_of = assign::assign(&units, &classes, names.len(), &fractions, self.balanced);
 
-        let mut parts: Vec<Part<K>> = Vec::new();
+        let mut parts: Vec<SplitPart<K>> = Vec::new();
         for (name, fraction) in &self.parts {
             let (name, fraction) = (name.clone(), *fraction);
-            parts.push(Part {
+            parts.push(SplitPart {
                 name,
                 fraction,
                 keys: Vec::new(),
@@ -468,7 +468,7 @@ fn digest(texts: &[String]) -> String {
 /// The parts of a data set. Displayed, it is a table of the contents of each part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Splits<K> {
-    parts: Vec<Part<K>>,
+    parts: Vec<SplitPart<K>>,
     left_out: Vec<K>,
     /// Number of samples to be divided, without those left out for the sake of classes.
     considered: usize,
@@ -481,7 +481,7 @@ pub struct Splits<K> {
 
 /// One part of a data set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part<K> {
+pub struct SplitPart<K> {
     /// Name of the part.
     pub name: String,
     /// Fraction of the samples that was asked for.
@@ -496,7 +496,7 @@ pub struct Part<K> {
 
 impl<K> Splits<K> {
     /// Returns the parts, in the order in which they were asked for.
-    pub fn parts(&self) -> &[Part<K>] {
+    pub fn parts(&self) -> &[SplitPart<K>] {
         &self.parts
     }
 
@@ -618,7 +618,7 @@ impl<K> Splits<K> {
         K: fmt::Display,
     {
         let words = |keys: &[K]| keys.iter().map(K::to_string).collect();
-        let part = |part: &Part<K>| Part {
+        let part = |part: &SplitPart<K>| SplitPart {
             name: part.name.clone(),
             fraction: part.fraction,
             keys: words(&part.keys),
@@ -654,7 +654,7 @@ impl<K> Splits<K> {
             keys.into_iter().map(key).collect()
         };
         let mut parts = Vec::new();
-        for Part {
+        for SplitPart {
             name,
             fraction,
             keys,
@@ -668,7 +668,7 @@ impl<K> Splits<K> {
             if classes.len() != record.classes.len() || counted != Some(keys.len()) {
                 return Err(corrupt(format!("part {name:?} has other counts than keys")));
             }
-            parts.push(Part {
+            parts.push(SplitPart {
                 name,
                 fraction,
                 keys: parse(keys)?,
@@ -712,7 +712,7 @@ impl<K> Splits<K> {
 )]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    pub parts: Vec<Part<String>>,
+    pub parts: Vec<SplitPart<String>>,
     pub left_out: Vec<String>,
     pub considered: usize,
     pub seed: u64,

@@ -264,7 +264,7 @@ fn a_state_that_cannot_be_written_is_said_once_and_tried_again() {
             }
         }
         // The checkpoint is written before the next item is asked for.
-        while lock(&loader.saver.as_ref().unwrap().desk.work).is_writing {
+        while lock(&loader.saver.as_ref().unwrap().pending.work).is_writing {
             std::thread::yield_now();
         }
     }
@@ -303,16 +303,16 @@ fn the_step_does_not_wait_for_the_disk() {
     );
     let loader = loader(&path, 2);
     assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 25);
-    let desk = loader.saver.as_ref().unwrap().desk.clone();
-    let waiting = |desk: &super::Desk| {
-        let work = lock(&desk.work);
+    let pending = loader.saver.as_ref().unwrap().pending.clone();
+    let waiting = |pending: &super::PendingSave| {
+        let work = lock(&pending.work);
         (
             work.is_writing,
             work.waiting.as_ref().is_some_and(Checkpoint::is_finished),
         )
     };
     assert_eq!(
-        waiting(&desk),
+        waiting(&pending),
         (true, true),
         "the newest has taken the places of the others"
     );

@@ -35,11 +35,11 @@ pub enum Cause {
         /// Output of each node for the sample; its [`origin`](Replay::origin) names the sample.
         replay: Replay,
     },
-    /// These samples of the batch are bad together. Neither half of them is bad alone.
+    /// Samples of the batch that are bad together. Neither half of them is bad alone.
     Together(Range<usize>),
     /// Nothing is bad: the judge accepts the whole batch.
     Nothing,
-    /// These samples were judged bad, and later good. Either the judge or a node of the graph
+    /// Samples that were judged bad, and later good. Either the judge or a node of the graph
     /// depends on something other than the samples, such as a random number of its own.
     Changing(Range<usize>),
 }

@@ -13,7 +13,7 @@ use super::folder;
 use crate::{Error, ErrorKind, Result};
 
 /// Longest time that a loader has for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of an answer.
 const LONGEST: usize = 64 << 20;
 
@@ -72,7 +72,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     stream.set_nonblocking(true)?;
     rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     Ok(stream)
 }
 
@@ -139,7 +139,7 @@ impl Client {
     /// Fails as [`figures`](Self::figures) does, except for the content of the line.
     pub fn line(&mut self) -> Result<String> {
         self.ask()?;
-        let answer = self.answer(PATIENCE)?;
+        let answer = self.answer(ANSWER_TIMEOUT)?;
         answer.ok_or_else(|| self.error(ErrorKind::Unavailable, "does not answer"))
     }
 
@@ -160,8 +160,8 @@ impl Client {
     ///
     /// # Errors
     /// `NotFound` if the loader has ended, `Protocol` if something else answers.
-    pub fn answer(&mut self, patience: Duration) -> Result<Option<String>> {
-        let until = Instant::now() + patience;
+    pub fn answer(&mut self, timeout: Duration) -> Result<Option<String>> {
+        let until = Instant::now() + timeout;
         loop {
             if let Some(end) = self.read[self.seen..]
                 .iter()

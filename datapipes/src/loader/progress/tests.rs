@@ -131,7 +131,7 @@ fn a_wait_that_goes_on_is_shown() {
     assert_shows(&terminal, &[" 1/1 "]);
 }
 
-/// Without a terminal there is no thread, either.
+/// A program without a terminal has no thread, either.
 #[test]
 fn a_bar_without_a_terminal_is_silent() {
     let inner = loader().epoch(0);

@@ -37,39 +37,39 @@ pub(super) fn shown(value: &dyn Any) -> Option<String> {
         return Some(format!(
             "{} numbers{}",
             numbers.len(),
-            oddities(numbers.iter().map(|&x| f64::from(x)))
+            range_and_non_finite(numbers.iter().map(|&x| f64::from(x)))
         ));
     }
     if let Some(numbers) = value.downcast_ref::<Vec<f64>>() {
         return Some(format!(
             "{} numbers{}",
             numbers.len(),
-            oddities(numbers.iter().copied())
+            range_and_non_finite(numbers.iter().copied())
         ));
     }
     if let Some((tensor, label)) = pair::<Tensor>(value) {
         return Some(format!("({}, {})", shown(tensor)?, shown(label)?));
     }
     let tensor = value.downcast_ref::<Tensor>()?;
-    let odd = match tensor.dtype() {
+    let numbers = match tensor.dtype() {
         DType::F32 => tensor
             .as_slice::<f32>()
-            .map(|all| oddities(all.iter().map(|&x| f64::from(x)))),
+            .map(|all| range_and_non_finite(all.iter().map(|&x| f64::from(x)))),
         DType::F64 => tensor
             .as_slice::<f64>()
-            .map(|all| oddities(all.iter().copied())),
+            .map(|all| range_and_non_finite(all.iter().copied())),
         _ => Ok(String::new()),
     };
     Some(format!(
         "{:?} {:?}{}",
         tensor.dtype(),
         tensor.shape(),
-        odd.unwrap_or_default()
+        numbers.unwrap_or_default()
     ))
 }
 
 /// Describes how many of some numbers are not finite, and the range of the others.
-fn oddities(numbers: impl Iterator<Item = f64>) -> String {
+fn range_and_non_finite(numbers: impl Iterator<Item = f64>) -> String {
     let (mut nan, mut infinite, mut least, mut most) =
         (0u64, 0u64, f64::INFINITY, f64::NEG_INFINITY);
     for number in numbers {

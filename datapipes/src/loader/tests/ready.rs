@@ -225,16 +225,16 @@ fn scanned(above: Graph<u64>, stuck: u64, door: Door) -> Graph<u64> {
 
 #[test]
 fn ready_items_are_delivered_before_a_step_in_one_place_that_blocks() {
-    let dear = || Graph::range(0..ITEMS).map(|n| n).concurrency(4);
-    takes_what_is_before("map, scan", |stuck, door| scanned(dear(), stuck, door));
+    let expensive = || Graph::range(0..ITEMS).map(|n| n).concurrency(4);
+    takes_what_is_before("map, scan", |stuck, door| scanned(expensive(), stuck, door));
     takes_what_is_before("map, scan, map", |stuck, door| {
-        scanned(dear(), stuck, door).map(|n| n).concurrency(2)
+        scanned(expensive(), stuck, door).map(|n| n).concurrency(2)
     });
     takes_what_is_before("request, scan, map", |stuck, door| {
         scanned(Graph::range(0..ITEMS).map_async(request), stuck, door).map(|n| n)
     });
     takes_what_is_before("map, through, request", |stuck, door| {
-        let passed = dear().scan((), |(), n| Some(n)).through(move |input| {
+        let passed = expensive().scan((), |(), n| Some(n)).through(move |input| {
             let door = door.clone();
             input.map(move |item| {
                 if let Ok(item) = &item {

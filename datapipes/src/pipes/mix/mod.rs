@@ -44,7 +44,7 @@ pub enum Stop {
     /// Ends when every input was exhausted at least once; inputs that are exhausted before start
     /// again.
     CycleUntilAll,
-    /// Never ends: an exhausted input starts again, unless it has no items at all.
+    /// Endless: an exhausted input starts again, unless it has no items at all.
     CycleForever,
 }
 

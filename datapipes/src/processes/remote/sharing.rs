@@ -29,11 +29,11 @@ const ON_THE_WAY: Duration = Duration::from_secs(5);
 /// Need of a part for workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
-    /// It has no epoch.
+    /// Has no epoch.
     Nothing,
-    /// It has workers, and nothing could be done for some time.
+    /// Has workers, and nothing could be done for some time.
     One,
-    /// It has work.
+    /// Has work.
     Share,
 }
 

@@ -155,11 +155,11 @@ struct LentRow {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LendState {
-    /// This process may write to the row.
+    /// Writable by this process.
     Open,
-    /// It may no more.
+    /// Read-only again.
     Sealed,
-    /// Its memory here is no row any more.
+    /// Unmapped: its memory here is no row any more.
     Private,
 }
 

@@ -40,7 +40,7 @@ pub(super) enum Sent {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     Packet(usize),
-    /// There is nothing yet.
+    /// Nothing is there yet.
     Later,
     End,
 }

@@ -25,7 +25,7 @@ use crate::batch_buffer::{Granted, Lender, Pool, RowCursor};
 use crate::budget::learn;
 use crate::codec::{ChunkWire, Parcel, damaged};
 use crate::context::{Counters, Offload, RunInfo, SharedByNode};
-use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
+use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, signature};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::run::chain::{Chain, Link};
@@ -196,18 +196,18 @@ impl LoadedPart {
             return Err(Error::new(ErrorKind::Protocol, "a part without steps"));
         };
         let mut flow = Flow::new(&root);
-        let is = likeness(
+        let is = signature(
             flow.nodes[1..].iter().map(|node| &*node.node),
             &*input,
             &*output,
         );
-        if is != hello.likeness {
+        if is != hello.signature {
             let differ = hello
-                .likeness
+                .signature
                 .lines()
                 .zip(is.lines())
                 .find(|(parent, child)| parent != child);
-            let (parent, child) = differ.unwrap_or((&hello.likeness, &is));
+            let (parent, child) = differ.unwrap_or((&hello.signature, &is));
             let message = format!(
                 "the function of its part makes another part in a child than in the parent (it may depend on nothing but its \
                  settings): `{child}` instead of `{parent}`"
@@ -273,7 +273,7 @@ impl LoadedPart {
             offload: Some(offload),
             poll_log: None,
             shared: self.shared(facts.run.epoch),
-            stake: Some(self.room),
+            margin: Some(self.room),
             largest_item: largest,
             partial: false,
             draws: None,
@@ -320,7 +320,7 @@ impl LoadedPart {
         let edge = chain.output().clone();
         let (stream, ready) = match applied {
             Ok(stream) => (Some(stream), None),
-            // Guards catch panics of running pipes; this is a pipe that panics when applied.
+            // Instruments catch panics of running pipes; this is a pipe that panics when applied.
             Err(payload) => (
                 None,
                 Some(edge.fail_chunk(chain.name(Error::panic(payload)))),

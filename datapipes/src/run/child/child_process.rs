@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::entry;
+use super::executable;
 use super::log::tell_printed;
 use super::plan::ChildrenPlan;
 use super::vitals::{LastLines, Vitals};
@@ -52,7 +52,7 @@ impl ChildProcess {
         let (reports, their_reports) = sockets()?;
         let (printed, their_errors) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&printed, true)?;
-        let mut command = entry::command(&plan.processes)
+        let mut command = executable::command(&plan.processes)
             .ok_or_else(|| io::Error::other("`datapipes::worker::init()` was not called"))?;
         let process = command
             .arg0(format!("{}/{place}", plan.node))

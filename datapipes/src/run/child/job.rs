@@ -11,7 +11,7 @@ use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
-use crate::run::morsel::{Fate, MorselShared, Needed, Ringer};
+use crate::run::morsel::{MorselOutcome, MorselShared, Needed, Notification};
 use crate::run::timeline::MorselEvents;
 
 /// A job on its way. If it is dropped before it is finished, it is lost, and the segment notices
@@ -31,17 +31,17 @@ pub(crate) struct Job {
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
     pub gauge: Arc<SegmentGauge>,
-    /// Its events, if a trace is written.
+    /// Events of the job, if a trace is written.
     pub events: Option<MorselEvents>,
-    pub fate: Arc<Fate>,
+    pub outcome: Arc<MorselOutcome>,
     /// The segment's morsels, which count the items that their reader took.
     pub morsels: Arc<MorselShared>,
     /// Bytes of the input and the output.
     pub credit: Credit,
     pub awaited: Arc<Awaited>,
-    // The queue must end before the bell rings, so it is dropped first.
+    // The queue must end before the notification is sent, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
-    pub ringer: Ringer,
+    pub notification: Notification,
 }
 
 impl Job {
@@ -73,7 +73,7 @@ impl Job {
         if room.is_pending() {
             // A reader that waits for more items takes those that are there.
             self.put.flush();
-            self.ringer.ring();
+            self.notification.send();
         }
         room
     }
@@ -97,7 +97,7 @@ impl Job {
     }
 
     pub(super) fn finish(self) {
-        self.fate.complete();
+        self.outcome.complete();
     }
 
     /// Fails the job as a whole.

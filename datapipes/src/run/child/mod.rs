@@ -1,6 +1,6 @@
 //! Child processes that run parts of a graph.
 //!
-//! - [`entry`]: makes a child of this program.
+//! - [`init`]: makes a child of this program; [`executable`]: the executable that is started for it.
 //! - [`part`]: information for the children of a segment.
 //! - [`plan`]: the settings that the children of a segment share. [`job`]: the work of a child.
 //! - [`supervisor`]: the children of a segment, managed by one thread.
@@ -8,7 +8,7 @@
 //! - [`child_slot`]: the life of one place: its child, the replacement when the child ends, and the
 //!   decision which item ended it.
 //! - [`session`]: the life of one child: its jobs and its answers.
-//! - [`child_handle`]: a child, as its parent sees it, with its [`ends`] of the queues.
+//! - [`child_handle`]: a child, as its parent sees it, with its [`queue_ends`].
 //! - [`child_process`]: a child that is a process of this machine. [`remote`]: children on other
 //!   machines (feature `remote`).
 //! - [`child_main`]: the main loop of a child.
@@ -19,7 +19,8 @@ mod child_handle;
 mod child_main;
 mod child_process;
 mod child_slot;
-mod entry;
+mod executable;
+mod init;
 mod isolate;
 mod job;
 mod log;
@@ -34,7 +35,8 @@ mod slots;
 mod supervisor;
 mod vitals;
 
-pub(crate) use entry::{init, is_child, is_ready};
+pub(crate) use executable::{is_child, is_ready};
+pub(crate) use init::init;
 pub(crate) use part::supervisors;
 pub(crate) use protocol::RunFacts;
 pub(crate) use supervisor::{Supervisors, shared_memory};

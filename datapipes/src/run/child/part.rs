@@ -6,7 +6,7 @@ use super::log;
 use super::plan::{ChildFigures, ChildrenPlan};
 use super::protocol::Hello;
 use super::supervisor::Supervisors;
-use crate::graph::{Flow, FlowNode, Part, likeness};
+use crate::graph::{Flow, FlowNode, Part, signature};
 use crate::plan::SegmentPlan;
 use crate::{Hints, Work};
 
@@ -35,7 +35,7 @@ pub(crate) fn supervisors(
     let fills = segment.nodes.iter().position(|&id| rows[id].is_some());
     let hello = Hello {
         recipes: parts.iter().map(|part| part.recipe.clone()).collect(),
-        likeness: likeness(nodes.iter().map(|node| &*node.node), &*input, &*output),
+        signature: signature(nodes.iter().map(|node| &*node.node), &*input, &*output),
         sources: nodes.iter().map(|node| node.source).collect(),
         processes: processes.clone(),
         level,

@@ -17,7 +17,7 @@ pub(crate) struct Hello {
     /// Numbers of the part's nodes for origins.
     pub sources: Vec<u16>,
     /// Description of the part in the parent; the child must arrive at the same description.
-    pub likeness: String,
+    pub signature: String,
     pub processes: Processes,
     /// Most detailed level of the parent's log, from 0 (nothing) to 5.
     pub level: u8,
@@ -35,7 +35,7 @@ impl Wire for Hello {
         self.recipes.encode(to)?;
         self.names.encode(to)?;
         self.sources.encode(to)?;
-        self.likeness.encode(to)?;
+        self.signature.encode(to)?;
         self.processes.encode(to)?;
         self.level.encode(to)?;
         self.overlap.encode(to)?;
@@ -47,7 +47,7 @@ impl Wire for Hello {
             recipes: Wire::decode(from)?,
             names: Wire::decode(from)?,
             sources: Wire::decode(from)?,
-            likeness: Wire::decode(from)?,
+            signature: Wire::decode(from)?,
             processes: Wire::decode(from)?,
             level: Wire::decode(from)?,
             overlap: Wire::decode(from)?,

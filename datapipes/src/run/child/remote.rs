@@ -13,6 +13,7 @@
 mod agent;
 mod door;
 mod handshake;
+mod leave;
 mod link;
 #[cfg(feature = "remote-tls")]
 mod tls;
@@ -24,8 +25,9 @@ use std::time::Duration;
 use super::queue_ends::{PutEnd, TakeEnd};
 use crate::error::escape;
 
-pub(super) use agent::{Leave, is_address, run as run_agent};
+pub(super) use agent::{is_address, run as run_agent};
 use door::Door;
+pub(super) use leave::Leave;
 pub(super) use workers::Workers;
 
 /// A worker that was let in.

@@ -70,7 +70,7 @@ pub(super) enum End {
     Garbage(Error),
     /// The child closed its queue, but did not end, and was killed.
     Closed,
-    /// There was no memory to send a message to the child.
+    /// Memory was missing to send a message to the child.
     Unsent(Error),
     /// The child cannot do the work.
     Refused(Error),
@@ -445,7 +445,7 @@ impl<'a> Session<'a> {
         {
             rows.want((dtype, len));
         }
-        task.job.fate.spend(done.spent);
+        task.job.outcome.spend(done.spent);
         if let Some(events) = &mut task.job.events {
             let remote = self
                 .child

@@ -95,11 +95,11 @@ impl Spawner for Lease {
             chunk: job.chunk,
             gauge: job.shared.gauge.clone(),
             morsels: job.shared.clone(),
-            fate: job.fate,
+            outcome: job.outcome,
             credit: job.credit,
             awaited: job.shared.awaited.clone(),
             put: job.put,
-            ringer: job.ringer,
+            notification: job.notification,
         });
         MorselTask::Elsewhere
     }

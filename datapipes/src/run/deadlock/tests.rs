@@ -60,7 +60,7 @@ fn blocking_on_a_runtime_of_one_thread_says_that_its_producer_cannot_run() {
 
 #[test]
 fn what_is_slow_but_not_held_up_is_waited_for() {
-    let slow = 3 * (QUIET + PATIENCE);
+    let slow = 3 * (QUIET + REPORT_AFTER);
     let runtime = single();
     runtime.block_on(async {
         // The runtime runs on while another thread waits.

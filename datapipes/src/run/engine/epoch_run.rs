@@ -1,18 +1,19 @@
 //! A running epoch: the shared state of its nodes, and the measurements at its edges.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::inputs::unordered;
 use super::log::EpochLog;
-use super::wiring::Splits;
+use super::node_log::Splits;
+use super::resume::{Cursors, Resume, Share};
+use super::unordered::unordered;
 use crate::batch_buffer::Rows;
-use crate::budget::{Account, Budget, Inside, stake};
-use crate::checkpoint::{Cursor, Trim};
+use crate::budget::{Account, Budget, Inside, margin};
+use crate::checkpoint::Trim;
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
 use crate::histogram::DurationRecorder;
@@ -26,7 +27,7 @@ use crate::run::pool::Starved;
 use crate::run::scope::Scope;
 use crate::run::timeline::{SegmentTimeline, TraceLevel};
 use crate::sync::lock;
-use crate::{Arity, Context, Error, Rank, Result, Uneven, Work};
+use crate::{Arity, Context, Error, Result, Work};
 
 /// A running epoch: the shared state of its nodes, and the measurements at its edges.
 pub(crate) struct EpochRun {
@@ -64,29 +65,7 @@ pub(crate) struct EpochRun {
     /// and the items read ahead for segments.
     budget: Arc<Budget>,
 }
-/// Position of each node, by name.
-pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
 
-/// Starting point of a resumed epoch.
-#[derive(Clone, Debug)]
-pub(crate) struct Resume {
-    /// Number of items and errors that came out of the graph before.
-    pub position: u64,
-    pub cursors: Arc<Cursors>,
-    /// True if other ranks began the epoch: the last step of all may have had fewer items than the
-    /// others.
-    pub other_ranks: bool,
-    /// Number of ranks that this process reads in turn, which share its bytes.
-    pub in_turn: usize,
-}
-
-/// Rank whose part of the data an epoch reads: the loader's own, or a rank of the job that began
-/// the epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
-    pub rank: Rank,
-    pub uneven: Option<Uneven>,
-}
 impl EpochRun {
     /// Makes an epoch of a rank that begins or is resumed; see [`Engine::begin`].
     pub(super) fn new(
@@ -113,7 +92,7 @@ impl EpochRun {
             .settings
             .workers
             .max(scope.io().metrics().num_workers());
-        info.stake = Some(stake(plan.prefetch.bytes, pollers));
+        info.margin = Some(margin(plan.prefetch.bytes, pollers));
         Ok(Arc::new(EpochRun {
             info,
             scope,

@@ -1,35 +1,21 @@
 //! Decides which part of its inputs a node needs, and what log it keeps of its items for
 //! checkpoints.
 //!
-//! Calls go one way. [`wiring`](super::wiring) asks for the [`Intake`] of a node, opens the streams
+//! Calls go one way. [`wiring`](super::wiring) asks for the [`NodeInputs`] of a node, opens the streams
 //! that it names, and gives their traces back for the node's [`NodeLog`]. Nothing is opened here, and
 //! nothing of `wiring` is called.
 
 use std::slice;
 use std::sync::Arc;
 
-use super::{Cursors, Engine, EpochRun};
+use super::node_log::{NodeLog, Wired};
+use super::{Cursors, EpochRun};
 use crate::checkpoint::{
     ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Recorder, Saving, SegmentLog,
-    SnapshotTrace, Trace, Unordered,
+    Trace, Unordered,
 };
 use crate::graph::{AnyItems, FlowNode, Op};
-use crate::plan::Placement;
 use crate::{Arity, Context, Wanted};
-
-/// A stream, with its trace for checkpoints.
-pub(super) struct Wired {
-    pub items: AnyItems,
-    /// Set if checkpoints can be taken.
-    pub trace: Option<Arc<dyn Trace>>,
-}
-
-impl Wired {
-    fn trace(&self) -> Arc<dyn Trace> {
-        let trace = self.trace.clone();
-        trace.expect("everything in a resumable loader has a trace")
-    }
-}
 
 /// Positions, one range after another.
 pub(super) type Ranges = Vec<(u64, u64)>;
@@ -37,7 +23,7 @@ pub(super) type Ranges = Vec<(u64, u64)>;
 /// Log that a node keeps of its items, by what has to be known to resume it.
 #[derive(Clone, Copy)]
 enum LogKind {
-    /// No checkpoints can be taken.
+    /// Nothing, since no checkpoints can be taken.
     None,
     /// None of its own: each output has the position of its input.
     OfInput,
@@ -53,39 +39,8 @@ enum LogKind {
     Snapshots,
 }
 
-/// Log of a node's items.
-#[derive(Clone)]
-pub(super) enum NodeLog {
-    None,
-    /// Trace of a node without a log of its own.
-    Trace(Arc<dyn Trace>),
-    Unordered(Arc<Unordered>),
-    Segment(Arc<SegmentLog>),
-    Snapshots(Arc<Recorder>),
-}
-
-impl NodeLog {
-    /// Returns the trace of one of the node's outputs, if checkpoints can be taken.
-    pub(super) fn trace(&self, port: usize) -> Option<Arc<dyn Trace>> {
-        match self {
-            NodeLog::None => None,
-            NodeLog::Trace(trace) => Some(trace.clone()),
-            NodeLog::Unordered(log) => Some(log.clone()),
-            NodeLog::Segment(log) => Some(log.clone()),
-            NodeLog::Snapshots(recorder) => Some(Arc::new(SnapshotTrace(recorder.clone(), port))),
-        }
-    }
-
-    pub(super) fn recorder(&self) -> Option<&Arc<Recorder>> {
-        match self {
-            NodeLog::Snapshots(recorder) => Some(recorder),
-            _ => None,
-        }
-    }
-}
-
 /// The part of its inputs that a node needs, or that neighbours which run as one need.
-pub(super) struct Intake<'a> {
+pub(super) struct NodeInputs<'a> {
     run: &'a EpochRun,
     /// The node; of neighbours, the last.
     id: usize,
@@ -101,7 +56,7 @@ pub(super) struct Intake<'a> {
 }
 
 /// Decisions, before anything is opened.
-impl<'a> Intake<'a> {
+impl<'a> NodeInputs<'a> {
     /// Decides for a node that runs inline.
     pub(super) fn of_node(
         run: &'a EpochRun,
@@ -161,7 +116,7 @@ impl<'a> Intake<'a> {
             LogKind::Segment { key, .. } => key,
             _ => id,
         };
-        let mut intake = Intake {
+        let mut node_inputs = NodeInputs {
             run,
             id,
             round,
@@ -177,10 +132,10 @@ impl<'a> Intake<'a> {
             Op::Rerun(_) => &[],
             _ => &first.inputs[..],
         };
-        let (parts, outputs) = intake.parts(inputs.len());
-        intake.inputs = inputs.iter().copied().zip(parts).collect();
-        intake.outputs = outputs;
-        intake
+        let (parts, outputs) = node_inputs.parts(inputs.len());
+        node_inputs.inputs = inputs.iter().copied().zip(parts).collect();
+        node_inputs.outputs = outputs;
+        node_inputs
     }
 
     /// Returns the wanted part of each of `inputs` inputs, and the positions of the outputs.
@@ -250,7 +205,7 @@ impl<'a> Intake<'a> {
 }
 
 /// Inputs, log and context of the node, after its inputs were opened.
-impl Intake<'_> {
+impl NodeInputs<'_> {
     /// Makes the log, which reads the traces of the inputs.
     pub(super) fn log(&self, opened: &[Wired]) -> NodeLog {
         let (run, node) = (self.run, self.node());
@@ -417,36 +372,6 @@ fn restored(cursor: Option<&Cursor>) -> NodeState {
         state,
         used,
         ..NodeState::default()
-    }
-}
-
-/// Returns the nodes whose items arrive or leave in any order, if checkpoints can be taken; for a
-/// resumed epoch, the nodes for which it was so before.
-pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool> {
-    let nodes = || engine.flow.nodes.iter();
-    match resumed {
-        _ if !engine.settings.resumable => vec![false; engine.flow.nodes.len()],
-        Some(cursors) if !cursors.is_empty() => nodes()
-            .map(|node| {
-                cursors
-                    .get(&node.name)
-                    .is_some_and(|cursor| cursor.unordered)
-            })
-            .collect(),
-        _ => {
-            let unordered = engine.plan.unordered(&engine.flow);
-            let own = |id: usize| match engine.plan.places[id] {
-                Placement::Segment(number) => {
-                    engine.plan.segments[number].nodes.last() == Some(&id)
-                }
-                Placement::Inline => true,
-                // A one-to-one node is unordered if its upstream is.
-                Placement::Queue(_) => engine.flow.nodes[id].hints().lineage,
-            };
-            (0..nodes().len())
-                .map(|id| unordered[id] && own(id))
-                .collect()
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use tracing::Span;
 
-use super::Share;
+use super::resume::Share;
 use crate::error::{is_heard, quietly};
 use crate::run::spanned;
 use crate::sync::lock;

@@ -1,9 +1,13 @@
 //! Wiring of a flow by its plan. One [`Engine`] per loader holds threads and runtime; there is one
 //! [`EpochRun`] per epoch.
 //!
+//! - [`resume`]: the rank whose data an epoch reads, and the positions of its nodes if it is resumed.
 //! - [`epoch_run`]: the shared state of the nodes of an epoch, and the measurements at its edges.
 //! - [`wiring`]: the stream of each node, by its place in the plan.
 //! - [`inputs`]: inputs and checkpoint state of a node that runs inline.
+//! - [`node_log`]: the stream of a node, with the log of its items.
+//! - [`unordered`]: the nodes whose items come in any order.
+//! - [`fits`]: true if a checkpoint can be resumed by another graph.
 //! - [`live`]: settings that change while epochs run.
 //! - [`running`]: the stream at the root.
 //! - [`log`]: events of an epoch for `tracing`.
@@ -13,7 +17,10 @@ mod fits;
 mod inputs;
 mod live;
 mod log;
+mod node_log;
+mod resume;
 mod running;
+mod unordered;
 mod wiring;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,9 +28,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
-pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
+pub(crate) use self::epoch_run::EpochRun;
 pub(crate) use self::live::{EpochsSeen, Live};
 pub use self::log::{SkipStats, Skipped};
+pub(crate) use self::resume::{Cursors, Resume, Share};
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};
@@ -196,7 +204,7 @@ impl Engine {
             offload,
             poll_log: Some(self.timeline.clone()),
             shared: Arc::default(),
-            stake: None,
+            margin: None,
             largest_item: self.settings.largest_item,
             partial: false,
             draws: None,

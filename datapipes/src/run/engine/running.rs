@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 
-use super::inputs::Wired;
+use super::node_log::Wired;
 use super::{Engine, EpochRun, Resume, Share};
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::context::Offload;

@@ -2,17 +2,17 @@
 //!
 //! Streams are opened here ([`EpochRun::open`]). The decisions are made in
 //! [`inputs`](super::inputs), which opens nothing and calls nothing of this file: for each node or
-//! segment, an [`Intake`] says which part of its inputs is needed, and makes the log of its items
+//! segment, an [`NodeInputs`] says which part of its inputs is needed, and makes the log of its items
 //! over the traces of the opened streams.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
-use super::inputs::{Intake, NodeLog, Ranges, Wired};
+use super::inputs::{NodeInputs, Ranges};
+use super::node_log::{NodeLog, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
@@ -31,9 +31,6 @@ use crate::run::segment::{InputLog, Segment, SegmentSettings};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
-
-/// Outputs of splits, by node and round.
-pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, NodeLog)>;
 
 /// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
 /// input is quick.
@@ -79,8 +76,8 @@ impl EpochRun {
     }
 
     /// Opens the streams that a node needs.
-    fn open(self: &Arc<Self>, intake: &Intake<'_>, round: u64) -> Vec<Wired> {
-        let inputs = intake.inputs.iter();
+    fn open(self: &Arc<Self>, node_inputs: &NodeInputs<'_>, round: u64) -> Vec<Wired> {
+        let inputs = node_inputs.inputs.iter();
         inputs
             .map(|(output, part)| self.stream(*output, round, part.as_ref()))
             .collect()
@@ -165,9 +162,9 @@ impl EpochRun {
         let plan = &self.engine.plan.segments[number];
         let above = flow.nodes[plan.nodes[0]].inputs[0];
         let last = *plan.nodes.last().expect("a segment has a node");
-        let intake = Intake::of_segment(self, number, round, wanted);
-        let opened = self.open(&intake, round);
-        let log = intake.log(&opened);
+        let node_inputs = NodeInputs::of_segment(self, number, round, wanted);
+        let opened = self.open(&node_inputs, round);
+        let log = node_inputs.log(&opened);
         let input = one(opened).items;
         let here = plan.fed.then(Arc::<AtomicBool>::default);
         let input = match &here {
@@ -199,7 +196,7 @@ impl EpochRun {
                 work: plan.work,
                 waits,
                 arity: plan.arity,
-                bell: Arc::default(),
+                notifier: Arc::default(),
                 account: self.segment_account(number),
                 awaited: Arc::default(),
                 pace: MorselPace::after(learned.taken.clone()),
@@ -227,7 +224,7 @@ impl EpochRun {
         };
         let edge = &flow.nodes[last].node.edge;
         let segment = Segment::new(input, settings);
-        let ranges = intake.outputs.map(one);
+        let ranges = node_inputs.outputs.map(one);
         Wired {
             items: self.skip_delivered(last, edge.restore(Box::new(segment)), ranges, wanted),
             trace: log.trace(0),
@@ -294,10 +291,10 @@ impl EpochRun {
                 .map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
             return self.output(id, port, output, &log, ranges, wanted);
         }
-        let intake = Intake::of_node(self, id, round, wanted);
-        let opened = self.open(&intake, round);
-        let log = intake.log(&opened);
-        let mut context = intake.context(&log);
+        let node_inputs = NodeInputs::of_node(self, id, round, wanted);
+        let opened = self.open(&node_inputs, round);
+        let log = node_inputs.log(&opened);
+        let mut context = node_inputs.context(&log);
         if let Some(rows) = self.rows(id) {
             context = context.with_rows(RowCursor::new(rows, 0));
         }
@@ -305,7 +302,7 @@ impl EpochRun {
             items: node.edge.fail(error.at(name)),
             trace: log.trace(port),
         };
-        let inputs = intake.counted(opened, &log);
+        let inputs = node_inputs.counted(opened, &log);
         let outputs = match self.apply(id, round, inputs, &context, &log) {
             Ok(outputs) => outputs.into_iter().enumerate(),
             Err(error) => return failed(error),
@@ -324,7 +321,9 @@ impl EpochRun {
         let Some(output) = output else {
             return failed(Error::new(ErrorKind::Config, "fewer outputs than it said"));
         };
-        let ranges = intake.outputs.map(|mut outputs| outputs.swap_remove(port));
+        let ranges = node_inputs
+            .outputs
+            .map(|mut outputs| outputs.swap_remove(port));
         self.output(id, port, output, &log, ranges, wanted)
     }
 
@@ -383,7 +382,7 @@ impl EpochRun {
             Some(produced) => node.edge.counted(items, None, Some(produced.clone())),
             None => items,
         };
-        // Each link of a chain is guarded by itself.
+        // Each link of a chain has an instrument of its own.
         if !matches!(log, NodeLog::Segment(_)) {
             items = node.edge.instrument(items, context.clone());
         }

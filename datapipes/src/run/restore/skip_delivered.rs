@@ -9,7 +9,7 @@ use crate::items::Demand;
 use crate::{Error, ErrorKind, Wanted};
 
 /// Number of chunks without output after which other tasks get their turn.
-const PATIENCE: usize = 32;
+const CHUNKS_PER_POLL: usize = 32;
 /// Maximum number of items asked for at once if none of them is wanted.
 const MANY: u64 = 1024;
 
@@ -105,7 +105,7 @@ impl ErasedChunks for SkipDelivered {
         if self.is_through() {
             return self.chunks.poll_chunk(cx, demand);
         }
-        for _ in 0..PATIENCE {
+        for _ in 0..CHUNKS_PER_POLL {
             let unwanted = self.wanted.next(self.run.0).min(self.run.1) - self.run.0;
             let demand = match unwanted {
                 0 => demand,

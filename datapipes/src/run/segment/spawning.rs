@@ -176,7 +176,7 @@ impl Spawning {
                 // Work that was refused while other morsels were in flight is now waited for.
                 Poll::Ready(None) if asked_ahead && !demand.ahead => self.refused = false,
                 Poll::Ready(None) => break Poll::Pending,
-                // A turn of the work before the bell was set has woken nobody.
+                // A turn of the work before the notifier was set has woken nobody.
                 Poll::Pending
                     if idle == Idle::Full
                         && (self.has_room() || self.work_turns())
@@ -253,11 +253,11 @@ impl Spawning {
             Some(left) => {
                 let (keep, gone) = channel();
                 self.alarm = Some((deadline, keep));
-                let bell = self.shared.bell.clone();
+                let notifier = self.shared.notifier.clone();
                 // A thread, since a user's runtime may have no timers. It ends when it is not needed.
                 let wake = move || {
                     if gone.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-                        bell.wake();
+                        notifier.wake();
                     }
                 };
                 run::spawn_thread("datapipes-probe".to_owned(), wake).is_err()
@@ -288,7 +288,7 @@ impl Spawning {
     }
 
     fn has_room(&self) -> bool {
-        let through = self.shared.bell.through();
+        let through = self.shared.notifier.through();
         !self.refused && self.flight.has_room(&self.settings, through)
     }
 
@@ -406,7 +406,7 @@ impl Spawning {
                 (demand.needed / self.cost.morsel(&self.settings, self.taken)).min(in_flight / 2)
             }
         };
-        if !self.shared.bell.poll(cx, morsels.max(1)) && morsels > 1 && !apart {
+        if !self.shared.notifier.poll(cx, morsels.max(1)) && morsels > 1 && !apart {
             return Poll::Pending;
         }
         // A morsel may hold up others until it is taken, as requests do: then one item is worth a
@@ -427,7 +427,7 @@ impl Spawning {
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
     fn finish(&mut self, id: u64) -> Option<AnyChunk> {
         let shared = &self.shared;
-        let through = shared.bell.through();
+        let through = shared.notifier.through();
         let morsel = self.flight.remove(id, through, &self.settings.learned);
         if let Some((_, first)) = self.flight.morsels.first_key_value()
             && id < first.id
@@ -437,7 +437,7 @@ impl Spawning {
             shared.account.wake(first.id);
         }
         self.settings.log.complete(morsel.items, morsel.out);
-        shared.bell.taken();
+        shared.notifier.taken();
         if morsel.work == self.flight.work {
             self.cost.learn(morsel.cost());
         }

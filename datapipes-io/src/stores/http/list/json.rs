@@ -21,11 +21,11 @@ pub(in crate::stores::http) struct Elements {
 enum State {
     #[default]
     Before,
-    /// After `[`: an element or `]`.
+    /// An element or `]` is next, after `[`.
     First,
     /// Within an element.
     Within,
-    /// After a comma.
+    /// A comma was read.
     Next,
     After,
 }

@@ -324,7 +324,7 @@ fn row_120_numbers_that_contradict_each_other_are_refused() {
     assert!(Checkpoint::from_bytes(&Checkpoint(Arc::new([])).to_bytes()).is_err());
 }
 
-/// In a binary format serde's form is the bytes, and has to be whole.
+/// Serde's form in a binary format is the bytes, and has to be whole.
 #[cfg(feature = "serde")]
 #[test]
 fn a_state_goes_through_binary_formats_of_serde() {

@@ -303,7 +303,8 @@ fn row_119_a_filter_beside_another_is_refused() {
     );
 }
 
-/// This epoch can be stopped again; resuming it gives the items that would have come.
+/// An epoch that was resumed by an edited graph can be stopped again; resuming it gives the items
+/// that would have come.
 #[test]
 fn row_119_a_changed_graph_is_stopped_again() {
     type Make = fn() -> Graph<Vec<u64>>;

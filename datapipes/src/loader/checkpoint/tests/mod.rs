@@ -315,7 +315,7 @@ fn what_is_shared_goes_on() {
 
 #[test]
 fn data_by_index_goes_on() {
-    use crate::index::{ClassBalanced, Indexed, Sampler};
+    use crate::index::{ClassBalanced, Indexed, SamplerExt};
     let data = || Indexed::range(20).shuffle();
     goes_on(|| data().repeat(2).fetch().shuffle(5).batch(3));
     goes_on(|| data().zip(Indexed::range(15)).map(|pair| pair).fetch());

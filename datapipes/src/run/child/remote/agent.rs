@@ -9,19 +9,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use futures::task::AtomicWaker;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
+use super::leave::Leave;
 use super::link::Trainer;
 use crate::processes::TOKEN;
 use crate::run::child::child_main::{self, ChildEnds};
 use crate::run::child::queue_ends::{PutEnd, TakeEnd};
-use crate::run::child::{entry, isolate};
+use crate::run::child::{executable, isolate};
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -47,22 +47,6 @@ const ENDING: Duration = Duration::from_millis(100);
 const WORKED: i32 = 0;
 const ALONE: i32 = 3;
 const REFUSED: i32 = 4;
-
-/// Wish of this process to end, once its jobs are done.
-#[derive(Default)]
-pub(in crate::run::child) struct Leave {
-    wished: AtomicBool,
-    /// True once jobs may be there, for which the end has to wait.
-    at_work: AtomicBool,
-    pub waker: AtomicWaker,
-}
-
-impl Leave {
-    /// Returns true if the process is to end.
-    pub(in crate::run::child) fn is_wished(&self) -> bool {
-        self.wished.load(Ordering::Relaxed)
-    }
-}
 
 /// Returns true if the variable `DATAPIPES_WORKER` has the address of a trainer.
 pub(in crate::run::child) fn is_address(url: &str) -> bool {
@@ -187,9 +171,9 @@ impl Agent {
                 if state.ends {
                     return Ok(());
                 }
-                let mut command: Command = entry::again()?;
+                let mut command: Command = executable::again()?;
                 let process = command
-                    .env(entry::VARIABLE, &self.url)
+                    .env(executable::VARIABLE, &self.url)
                     .env(AGENT, std::process::id().to_string())
                     .stdin(Stdio::null())
                     .spawn()?;
@@ -237,7 +221,7 @@ fn wait(process: &mut std::process::Child, agent: &Agent) -> io::Result<std::pro
 /// Works for the trainer until it has no more work.
 fn work(url: &str, parent: &str) -> i32 {
     let token = std::env::var(TOKEN).unwrap_or_default();
-    for variable in [entry::VARIABLE, AGENT, TOKEN] {
+    for variable in [executable::VARIABLE, AGENT, TOKEN] {
         // SAFETY: this is the first line of `main`, and nothing has started a thread. The part's
         // code is to see the environment of the program, without the secret.
         unsafe { std::env::remove_var(variable) };
@@ -246,7 +230,7 @@ fn work(url: &str, parent: &str) -> i32 {
         let agent = parent.parse().ok().and_then(Pid::from_raw);
         let agent = agent.ok_or_else(|| io::Error::other(format!("no agent `{parent}`")))?;
         isolate::die_with(agent)?;
-        entry::become_child();
+        executable::become_child();
         let end = block_end_signals()?;
         let leave = Arc::new(Leave::default());
         let wished = leave.clone();

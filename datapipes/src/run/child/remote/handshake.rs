@@ -251,7 +251,7 @@ fn executable() -> Result<Hash> {
     }
     let hash = || -> io::Result<Hash> {
         let mut hasher = blake3::Hasher::new();
-        let mut file = super::super::entry::executable()?;
+        let mut file = super::super::executable::open()?;
         io::copy(&mut file, &mut hasher)?;
         Ok(hasher.finalize())
     };

@@ -45,19 +45,19 @@ fn complete(job: MorselJob, ns: u64) {
         shared,
         mut chunk,
         mut credit,
-        fate,
+        outcome,
         mut put,
-        ringer,
+        notification,
         ..
     } = job;
-    fate.spend(ns * chunk.len as u64);
+    outcome.spend(ns * chunk.len as u64);
     let (items, bytes) = (chunk.len, chunk.bytes);
     chunk.hold = Some(credit.give(items, bytes, 0));
     shared.awaited.made(credit.id());
     put.put(chunk, Weight { items, bytes });
-    fate.complete();
+    outcome.complete();
     drop(put);
-    drop(ringer);
+    drop(notification);
 }
 
 /// Settings of a segment of one step that changes nothing.
@@ -83,7 +83,7 @@ fn settings(work: Work, workers: usize, jobs: &Jobs) -> SegmentSettings {
         work,
         waits: None,
         arity: Arity::One,
-        bell: Arc::default(),
+        notifier: Arc::default(),
         account: Account::new(&budget, 0, 1 << 30, workers, Default::default(), Vec::new()),
         awaited: Arc::default(),
         pace: Default::default(),
