@@ -16,7 +16,7 @@ use super::{child_main, isolate};
 use crate::Processes;
 
 /// Variable that is set for a child, to the process number of its parent; or, by the user, to the
-/// address of a trainer on another machine.
+/// addresses of trainers on other machines.
 pub(super) const VARIABLE: &str = "DATAPIPES_WORKER";
 
 /// Time that a child waits for its end after its parent has closed the queue.
@@ -33,7 +33,7 @@ pub(crate) fn init() {
     match std::env::var(VARIABLE) {
         Err(_) => hold_executable(),
         #[cfg(feature = "remote")]
-        Ok(url) if remote::is_address(&url) => {
+        Ok(url) if remote::are_addresses(&url) => {
             hold_executable();
             std::process::exit(remote::run_agent(&url))
         }
