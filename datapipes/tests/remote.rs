@@ -1566,7 +1566,7 @@ fn row_145_strangers_who_hold_connections_keep_no_worker_out() {
     drop(strangers);
 }
 
-/// For a moment the system refuses all processes.
+/// Limits the files of an agent, so that the system refuses all processes for a moment.
 #[test]
 fn a_machine_that_cannot_start_processes_tries_again() {
     let remote = remote();

@@ -53,9 +53,9 @@ pub(super) struct Sharing {
     next: u64,
     parts: BTreeMap<u64, Part>,
     moves: Vec<Move>,
-    /// What happened to the last worker that could not work, and its number, if it was let in.
+    /// The last worker that could not work, by its number if it was let in, and the reason.
     pub(super) refused: Option<(u64, String)>,
-    /// How workers crashed, as their machines report: the last of them.
+    /// Crashes of workers, as their machines report: the last of them.
     crashes: VecDeque<(u64, String)>,
 }
 

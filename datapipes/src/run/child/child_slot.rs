@@ -24,7 +24,7 @@ const FAULTS: usize = 2;
 /// Number of workers that may end their connections for whatever reason while they do an item alone.
 const ENDS: usize = 10;
 
-/// What the end of a child says about the item that it worked on.
+/// Fault of the item that a child worked on, as far as the child's end tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// Nothing.

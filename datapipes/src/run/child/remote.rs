@@ -62,7 +62,7 @@ pub(super) struct Crash {
 }
 
 impl Crash {
-    /// Says how the process of this machine ended.
+    /// Returns a sentence about the crash, on a machine of this name.
     fn told(&self, machine: &str) -> String {
         let (machine, how) = (escape(machine), escape(&self.how));
         format!("at {machine} (process {}) {how}", self.process)

@@ -57,7 +57,7 @@ const ENDING: Duration = Duration::from_millis(100);
 /// Greatest length of the reason for an end, in bytes.
 const REASON: usize = 1000;
 
-/// Why a worker process ended. It tells its agent, with the reason.
+/// Kind of end of a worker process, which tells its agent, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ended {
     /// It has worked, and the trainer has ended the connection, or it was asked to end.
@@ -108,7 +108,7 @@ impl Listener {
     }
 }
 
-/// What a process of an agent has to know.
+/// Facts that a process of an agent has to know.
 #[derive(Debug, PartialEq)]
 struct Role {
     agent: Pid,
@@ -154,7 +154,7 @@ impl Role {
 #[derive(Default)]
 pub(in crate::run::child) struct Leave {
     wished: AtomicBool,
-    /// Why it cannot make the part.
+    /// Reason for which it cannot make the part.
     unable: OnceLock<String>,
     /// True once jobs may be there, for which the end has to wait.
     at_work: AtomicBool,
@@ -222,7 +222,7 @@ struct State {
     ends: bool,
     /// Last time at which a process was seen to work.
     worked: Instant,
-    /// What was said since then, which is not said again.
+    /// Lines that were said since then, and are not said again.
     said: BTreeSet<String>,
 }
 
