@@ -1517,6 +1517,30 @@ fn row_140_an_item_that_ends_workers_is_done_here_where_it_may() {
     });
 }
 
+/// A process of this machine that has a later item before an earlier one would wait for room for ever,
+/// since the consumer waits for the earlier one.
+#[test]
+fn row_140_items_that_are_done_here_keep_the_order_of_all_work() {
+    let large: fn(Graph<u64>) -> Graph<Vec<u64>> = |numbers| {
+        numbers.flat_map(|n| {
+            if [2, 3, 6].contains(&n) && std::env::var_os(HANGS).is_some() {
+                std::process::abort();
+            }
+            (0..100).map(move |at| vec![100 * n + at; 25_000])
+        })
+    };
+    let remote = remote().or_here(1);
+    let mut machine = Machine::command(remote.address(), 3);
+    let _machine = Machine(machine.env(HANGS, "yes").spawn().unwrap());
+    let graph = Graph::range(0..8).on_workers(remote, large);
+    let builder = DataLoader::builder(graph.map(|values| values[0])).workers(2);
+    let there = builder.memory(16 << 20).build().unwrap();
+    for epoch in 0..3 {
+        let items = in_time(&there, epoch).into_iter().map(Result::unwrap);
+        assert!(items.eq(0..800), "epoch {epoch}");
+    }
+}
+
 #[test]
 fn a_machine_that_finds_no_trainer_says_why_once() {
     let nobody = TcpListener::bind("127.0.0.1:0")

@@ -54,8 +54,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// Time that a process may take to end by itself once the trainer is gone.
 const ENDING: Duration = Duration::from_millis(100);
 
-/// Greatest length of the reason for an end, in bytes.
-const REASON: usize = 1000;
+/// Greatest length of the reason for an end, in characters.
+const REASON: usize = 500;
 
 /// Kind of end of a worker process, which tells its agent, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,14 +97,13 @@ impl Listener {
 
     /// Tells why this process ends, on one line.
     fn tell(&self, ended: Ended, reason: &str) {
-        let mut line = format!(
-            "{}{}",
-            ended as usize,
-            reason.replace(char::is_control, " ")
-        );
-        line.truncate(line.floor_char_boundary(REASON));
+        let reason = reason.chars().take(REASON);
+        let reason: String = reason
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let line = format!("{}{reason}\n", ended as usize);
         // The agent is gone if this fails, and ends this process.
-        let _ = rustix::io::write(&*self.0, format!("{line}\n").as_bytes());
+        let _ = rustix::io::write(&*self.0, line.as_bytes());
     }
 }
 
@@ -409,7 +408,7 @@ impl Started {
     /// Waits for its end, and returns why it ended, or its crash.
     fn end(mut self, agent: &Agent) -> io::Result<Result<(Ended, String), Crash>> {
         let status = wait(&mut self.process, agent)?;
-        let mut told = vec![0; 2 * REASON];
+        let mut told = vec![0; 5 * REASON];
         let len = rustix::io::read(&self.told, &mut told[..]).unwrap_or(0);
         let told = String::from_utf8_lossy(&told[..len]);
         let how = match Ended::read(&told) {
@@ -580,7 +579,7 @@ mod tests {
         let told = std::str::from_utf8(&bytes[..len]).unwrap();
         let (ended, why) = Ended::read(told).unwrap();
         assert_eq!(ended, Ended::Refused);
-        assert!(why.starts_with("no model ü") && why.len() < REASON);
+        assert!(why.starts_with("no model ü") && why.chars().count() == REASON);
         for nothing in ["", "\n", "9", "x"] {
             assert_eq!(Ended::read(nothing), None);
         }
