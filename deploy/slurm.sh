@@ -6,6 +6,9 @@
 # The trainer gets the variables LISTEN, TLS_CERTIFICATE and TLS_KEY, for
 # `Remote::listen(LISTEN)` and `.tls(TLS_CERTIFICATE, TLS_KEY)`. The folder of the job has to be one
 # that all machines see.
+#
+# With RANKS=8 the program has 8 local ranks, of which rank r listens at the port of LISTEN plus r; all
+# share the workers.
 #SBATCH --job-name=train
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
@@ -22,6 +25,7 @@ if [ $# -eq 0 ]; then
 fi
 
 port=$((20000 + SLURM_JOB_ID % 10000))
+ranks=${RANKS:-1}
 trainer=$(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0")
 trainer=${trainer%%$'\n'*}
 
@@ -45,9 +49,14 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 
     -subj /CN=trainer -addext "subjectAltName=DNS:$trainer" \
     -keyout "$tls/key.pem" -out "$tls/trainer.pem" 2>/dev/null
 
+addresses=
+for ((rank = 0; rank < ranks; rank++)); do
+    addresses+=${addresses:+,}tls://$trainer:$((port + rank))
+done
+
 # The loss of one machine costs no other.
 srun --het-group=1 --kill-on-bad-exit=0 --no-kill \
-    env DATAPIPES_WORKER="tls://$trainer:$port" DATAPIPES_WORKER_CA="$tls/trainer.pem" \
+    env DATAPIPES_WORKER="$addresses" DATAPIPES_WORKER_CA="$tls/trainer.pem" \
     DATAPIPES_WORKER_PROCESSES="${SLURM_CPUS_PER_TASK_HET_GROUP_1:-32}" "$@" &
 workers=$!
 

@@ -408,10 +408,13 @@ impl<T: Wire> Graph<T> {
     ///   however many there are, and whatever happens to them: an item depends on nothing but its
     ///   input, its place, and the seed. The trainer alone knows what was delivered.
     /// - **A worker that is lost**: its pieces of work go to others at once. What it has delivered
-    ///   is not delivered again. An item that ends three workers in a row is an error of
-    ///   [`ErrorKind::Crashed`], and [`OnError`](crate::OnError) decides.
+    ///   is not delivered again. An item that crashes several workers in a row is an error of
+    ///   [`ErrorKind::Crashed`], and [`OnError`](crate::OnError) decides; a connection that is cut
+    ///   blames no item.
     /// - **A worker that is silent** for much longer than others were loses its work to another
-    ///   one, if there is one, see [`Remote::time_limit`](crate::Remote::time_limit).
+    ///   one, see [`Remote::time_limit`](crate::Remote::time_limit).
+    /// - **A machine that cannot make the part** (a file is missing there, for example) is refused, and
+    ///   others work on.
     /// - **Several parts, loaders or running epochs** share the workers of one [`Remote`](crate::Remote)
     ///   and its clones.
     /// - **Nobody there**: work waits for [`Remote::wait`](crate::Remote::wait), or is done here
@@ -421,7 +424,8 @@ impl<T: Wire> Graph<T> {
     /// - **Cost**: outputs cross the network uncompressed, and are copied once on each side. A part
     ///   that ends with small items (`u8` pixels instead of `f32`) costs less.
     /// - **Memory**: beside the bytes that the loader promises, this process holds one message of each
-    ///   worker, which is an item, or 256 KiB of small ones.
+    ///   worker, which is an item, or 256 KiB of small ones. While workers are connected, up to 128 MiB of
+    ///   memory of tensors that are gone are kept for the next ones.
     /// - **Output** that a worker prints stays on its machine; its events for `tracing` arrive in
     ///   this process's.
     ///

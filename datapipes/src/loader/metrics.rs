@@ -259,6 +259,11 @@ const FIGURES: &[(&str, Unit, &str)] = &[
         "Morsels that wait for a process of the segment",
     ),
     (
+        "datapipes_segment_processes_morsels",
+        Unit::Count,
+        "Morsels that the segment's processes have in hand",
+    ),
+    (
         "datapipes_segment_processes_memory_bytes",
         Unit::Bytes,
         "Private memory of the segment's processes",
@@ -417,6 +422,8 @@ impl Target {
                 &labels,
                 pending,
             );
+            let jobs: usize = children.iter().map(|child| child.jobs).sum();
+            self.set("datapipes_segment_processes_morsels", &labels, jobs as f64);
             let bytes: u64 = children.iter().map(|child| child.memory).sum();
             self.set(
                 "datapipes_segment_processes_memory_bytes",

@@ -228,6 +228,32 @@ impl Processes {
         false
     }
 
+    /// Returns the least silence after which a worker of another machine is given up, if others can
+    /// take its work; if there are none, they get the time in which they may come.
+    pub(crate) fn silence(&self, has_others: bool) -> Option<Duration> {
+        #[cfg(feature = "remote")]
+        return self.remote.as_ref().map(|remote| match has_others {
+            true => remote.silence,
+            false => remote.silence.max(remote.wait),
+        });
+        #[cfg(not(feature = "remote"))]
+        {
+            let _ = has_others;
+            None
+        }
+    }
+
+    /// Returns how those of some workers crashed of which their machines have reported that.
+    pub(crate) fn crashes(&self, workers: &[u64]) -> Vec<String> {
+        #[cfg(feature = "remote")]
+        if let Some(remote) = &self.remote {
+            let crashes = workers.iter().map(|&worker| remote.crash_of(worker));
+            return crashes.flatten().collect();
+        }
+        let _ = workers;
+        Vec::new()
+    }
+
     /// Returns the number of processes of this machine.
     pub(crate) fn here(&self) -> usize {
         #[cfg(feature = "remote")]

@@ -28,6 +28,8 @@ pub(crate) const TLS: &str = "tls://";
 const AT_MOST: usize = 64;
 /// Default of [`Remote::wait`].
 const WAIT: Duration = Duration::from_secs(60);
+/// Least silence after which the work of a worker goes to another one.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Address at which a part of a graph gets workers from other machines, and rules for them; see
 /// [`Graph::on_workers`](crate::Graph::on_workers).
@@ -60,6 +62,7 @@ pub struct Remote {
     pub(crate) at_most: usize,
     pub(crate) here: usize,
     pub(crate) time_limit: Option<Duration>,
+    pub(crate) silence: Duration,
 }
 
 /// Rules by which a worker is let in.
@@ -99,8 +102,8 @@ impl fmt::Debug for Remote {
 impl PartialEq for Remote {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.door, &other.door)
-            && (self.wait, self.at_most, self.here, self.time_limit)
-                == (other.wait, other.at_most, other.here, other.time_limit)
+            && (self.wait, self.at_most, self.here) == (other.wait, other.at_most, other.here)
+            && (self.time_limit, self.silence) == (other.time_limit, other.silence)
             && self.rules == other.rules
     }
 }
@@ -136,6 +139,7 @@ impl Remote {
             at_most: AT_MOST,
             here: 0,
             time_limit: None,
+            silence: SILENCE,
         })
     }
 
@@ -205,8 +209,9 @@ impl Remote {
         }
     }
 
-    /// Does the work in this many processes of this machine while no worker is connected. Defaults
-    /// to 0, which is none.
+    /// Does the work in this many processes of this machine while no worker is connected, and items
+    /// that crashed workers, which are an error only if they end a process here, too. Defaults to 0,
+    /// which is none.
     pub fn or_here(self, processes: usize) -> Self {
         Remote {
             here: processes,
@@ -219,12 +224,19 @@ impl Remote {
     ///
     /// Without this limit, a worker that is silent for much longer than others were (8 times the
     /// longest recent silence, and at least 2 s) loses its work to another worker, and the time
-    /// doubles for that piece of work each time.
+    /// doubles for that piece of work each time. The only worker has at least the time of
+    /// [`wait`](Remote::wait), in which another one may come; after that the work waits for one.
     pub fn time_limit(self, limit: Duration) -> Self {
         Remote {
             time_limit: Some(limit),
             ..self
         }
+    }
+
+    /// Sets the least silence after which the work of a worker goes to another one: for tests.
+    #[doc(hidden)]
+    pub fn silence(self, silence: Duration) -> Self {
+        Remote { silence, ..self }
     }
 
     /// Returns the start of the address that a worker gets.
@@ -269,6 +281,21 @@ impl Remote {
             ));
         }
         problems
+    }
+
+    /// Sets that a worker cannot do the work, and why, if that is known now.
+    pub(crate) fn set_unable(&self, worker: u64, how: &str, is_known: bool) {
+        self.door.sharing().set_unable(worker, how, is_known);
+    }
+
+    /// Sets how a worker crashed, as its machine reports.
+    pub(crate) fn set_crashed(&self, worker: u64, how: String) {
+        self.door.sharing().set_crashed(worker, how);
+    }
+
+    /// Returns how a worker crashed, if its machine has reported that.
+    pub(crate) fn crash_of(&self, worker: u64) -> Option<String> {
+        self.door.sharing().crash_of(worker)
     }
 
     /// Begins to share the workers with others, until the value is dropped.
@@ -326,14 +353,15 @@ impl Share {
         self.door.sharing().elsewhere(self.id)
     }
 
-    /// Sets the last connection that was not let in, and why.
-    pub(crate) fn set_refused(&self, why: String) {
-        self.door.sharing().refused = Some(why);
+    /// Sets that a connection was not let in, and why.
+    pub(crate) fn set_refused(&self, why: &str) {
+        self.door.sharing().refused = Some((0, format!("was not let in, {why}")));
     }
 
-    /// Returns the last connection that was not let in by any part, and why.
+    /// Returns what happened to the last worker that could not work for any part.
     pub(crate) fn refused(&self) -> Option<String> {
-        self.door.sharing().refused.clone()
+        let sharing = self.door.sharing();
+        sharing.refused.as_ref().map(|(_, how)| how.clone())
     }
 }
 

@@ -13,7 +13,7 @@
 //! - Where there are fewer workers than parts, they take turns.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -53,9 +53,14 @@ pub(super) struct Sharing {
     next: u64,
     parts: BTreeMap<u64, Part>,
     moves: Vec<Move>,
-    /// The last connection that was not let in, and why.
-    pub(super) refused: Option<String>,
+    /// The last worker that could not work, by its number if it was let in, and the reason.
+    pub(super) refused: Option<(u64, String)>,
+    /// Crashes of workers, as their machines report: the last of them.
+    crashes: VecDeque<(u64, String)>,
 }
+
+/// Number of crashes that are remembered.
+const CRASHES: usize = 1024;
 
 struct Part {
     rules: Rules,
@@ -91,6 +96,33 @@ impl Sharing {
         self.parts.insert(id, part);
         self.wake_others(id);
         id
+    }
+
+    /// Sets that a worker could not begin. If its machine has yet to report why, the reason of the one
+    /// before stays so long.
+    pub(super) fn set_unable(&mut self, worker: u64, how: &str, is_known: bool) {
+        match &mut self.refused {
+            Some((before, _)) if *before != 0 && !is_known => *before = worker,
+            refused => *refused = Some((worker, format!("could not begin: {how}"))),
+        }
+    }
+
+    pub(super) fn set_crashed(&mut self, worker: u64, how: String) {
+        if let Some((unable, _)) = self.refused
+            && unable == worker
+        {
+            self.set_unable(worker, &how, true);
+        }
+        self.crashes.push_back((worker, how));
+        if self.crashes.len() > CRASHES {
+            self.crashes.pop_front();
+        }
+    }
+
+    pub(super) fn crash_of(&self, worker: u64) -> Option<String> {
+        let mut crashes = self.crashes.iter();
+        let (_, how) = crashes.find(|(crashed, _)| *crashed == worker)?;
+        Some(how.clone())
     }
 
     /// Returns true if a part lets workers in by other rules.

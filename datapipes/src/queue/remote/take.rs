@@ -19,7 +19,8 @@ const START: usize = 8;
 const BUFFER: usize = 64 << 10;
 /// Bytes of a slice for which memory is made before they arrive; after that it doubles.
 const AT_ONCE: usize = 64 << 20;
-/// Greatest number of bytes of memory that is kept for later slices, in all of the process.
+/// Greatest number of bytes of memory that is kept for later slices, in all of the process, while it
+/// has connections.
 const KEPT: usize = 128 << 20;
 
 /// Takes messages out of a queue from another machine.
@@ -101,26 +102,48 @@ impl Filling {
     }
 }
 
-/// Memory of slices that are gone.
-static KEPT_MEMORY: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// Memory of slices that are gone, and the number of connections that use it.
+static KEPT_MEMORY: Mutex<Kept> = Mutex::new(Kept {
+    memory: Vec::new(),
+    users: 0,
+});
+
+struct Kept {
+    memory: Vec<Vec<u8>>,
+    users: usize,
+}
 
 /// Returns kept memory of at least this length, if there is some.
 fn take_kept(len: usize) -> Option<Vec<u8>> {
-    let mut kept = lock(&KEPT_MEMORY);
-    // Memory of a much larger slice would be wasted.
+    let kept = &mut lock(&KEPT_MEMORY).memory;
+    // Memory of a larger slice is not counted with this one, so it has to be of about the same length.
     let place = kept
         .iter()
-        .position(|memory| memory.len() >= len && memory.len() / 2 <= len)?;
+        .position(|memory| memory.len() >= len && memory.capacity() - len <= len / 8)?;
     Some(kept.swap_remove(place))
 }
 
 /// Keeps memory for later slices, instead of the oldest.
 fn keep(memory: Vec<u8>) {
     let mut kept = lock(&KEPT_MEMORY);
+    if kept.users == 0 {
+        return;
+    }
+    let kept = &mut kept.memory;
     kept.push(memory);
-    let mut bytes: usize = kept.iter().map(Vec::len).sum();
+    let mut bytes: usize = kept.iter().map(Vec::capacity).sum();
     while bytes > KEPT {
-        bytes -= kept.remove(0).len();
+        bytes -= kept.remove(0).capacity();
+    }
+}
+
+impl Drop for RemoteTake {
+    fn drop(&mut self) {
+        let mut kept = lock(&KEPT_MEMORY);
+        kept.users -= 1;
+        if kept.users == 0 {
+            kept.memory = Vec::new();
+        }
     }
 }
 
@@ -153,6 +176,7 @@ impl fmt::Debug for RemoteTake {
 impl RemoteTake {
     /// Makes a take end of a connection, for messages of at most `most` bytes.
     pub(crate) fn new(read: ReadHalf, most: u64) -> RemoteTake {
+        lock(&KEPT_MEMORY).users += 1;
         RemoteTake {
             read,
             buffer: vec![0; BUFFER].into(),

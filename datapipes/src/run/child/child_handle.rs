@@ -93,6 +93,15 @@ impl Child {
         }
     }
 
+    /// Returns the number by which its machine reports how it ended, if that is another machine.
+    pub(super) fn worker(&self) -> Option<u64> {
+        match &self.body {
+            Body::Process(_) => None,
+            #[cfg(feature = "remote")]
+            Body::Remote(worker) => Some(worker.id),
+        }
+    }
+
     /// Returns the time of a message to a worker of another machine and its answer, when it connected.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         match &self.body {

@@ -112,6 +112,10 @@ pub(super) fn serve(connect: impl AsyncFnOnce() -> Result<ChildEnds>) -> Result<
             Ok(part) => (Report::Ready, Some(part)),
             Err(error) => (Report::Refused(error), None),
         };
+        #[cfg(feature = "remote")]
+        if let (Report::Refused(error), Some(leave)) = (&answer, &leave) {
+            leave.set_unable(error);
+        }
         let mut writer = Writer::new();
         answer.write(&mut writer)?;
         poll_fn(|cx| reports.poll_ready(cx)).await;

@@ -18,6 +18,24 @@ use super::slots::{ChildSlot, SlotsShared};
 use super::vitals::{OomWatch, words};
 use crate::{Arity, Error, ErrorKind};
 
+/// Number of workers of other machines that have to crash while they do an item alone before it is to
+/// blame. The worker that ended with the whole task comes on top: three in all.
+const FAULTS: usize = 2;
+/// Number of workers that may end their connections for whatever reason while they do an item alone.
+const ENDS: usize = 10;
+
+/// Fault of the item that a child worked on, as far as the child's end tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Nothing.
+    None,
+    /// The item may be the cause, and its error is of this kind.
+    Known(ErrorKind),
+    /// The connection to this worker has ended. The item may be the cause if its machine reports that
+    /// the process has crashed.
+    Suspected(u64),
+}
+
 /// Runs one place of a supervisor for processes of this machine, for ever.
 pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
     let mut slot = ChildSlot::new(shared, place);
@@ -25,7 +43,10 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
         poll_fn(|cx| {
             slot.shared.register(place, cx.waker());
             // Workers of other machines come first, where there are any.
-            let has_work = slot.shared.has_work() && slot.shared.workers() == 0;
+            let has_work = match slot.shared.ready_workers() {
+                0 => slot.shared.has_work(),
+                _ => slot.shared.is_redo_first(false),
+            };
             if !slot.redo.is_empty() || has_work {
                 Poll::Ready(())
             } else {
@@ -34,6 +55,10 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
         })
         .await;
         slot.start().await;
+        if slot.plan().processes.is_remote() {
+            // In the order of all work, since workers come and go.
+            slot.shared.give_redo(slot.redo.drain(..));
+        }
     }
 }
 
@@ -99,13 +124,14 @@ impl ChildSlot {
         let end = poll_fn(|cx| session.poll(cx)).await;
         let ready = session.ready;
         let (mut child, mut tasks) = session.into_parts();
+        self.shared.set_ready(self.place, false);
         self.shared.set_idle(self.place, false);
         self.shared.set_working(self.place, false);
         drop(running);
         let place = self.place;
+        let worker = child.worker();
         let mut wait = Duration::ZERO;
-        // `None` if no item is to blame.
-        let mut kind = Some(ErrorKind::Crashed);
+        let mut fault = Fault::Known(ErrorKind::Crashed);
         let how = match end {
             End::Dismissed => {
                 // The child is dropped first: it may be writing to rows of its tasks.
@@ -118,7 +144,12 @@ impl ChildSlot {
             // No item is to blame, and nothing has failed.
             End::HandedOver => {
                 drop(child);
-                return self.sort_out(tasks, ready, None, "").await;
+                return self.sort_out(tasks, ready, Fault::None, "").await;
+            }
+            // Others may be able to do it.
+            End::Refused(error) if worker.is_some() => {
+                let said = error.cause();
+                child.obituary(|_| format!("cannot make the part: {said}"))
             }
             // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
@@ -133,12 +164,17 @@ impl ChildSlot {
                 self.shared.break_off(error.at(&self.plan().node));
                 return self.give_up();
             }
-            End::Died => child.obituary(|status| match status {
-                Some(status) => words(status, out_of_memory.rose()),
-                None => "ended its connection".to_owned(),
-            }),
+            End::Died => {
+                if let Some(worker) = worker {
+                    fault = Fault::Suspected(worker);
+                }
+                child.obituary(|status| match status {
+                    Some(status) => words(status, out_of_memory.rose()),
+                    None => "ended its connection".to_owned(),
+                })
+            }
             End::Slow(limit) => {
-                kind = None;
+                fault = Fault::None;
                 if let Some(front) = tasks.front_mut() {
                     front.slow += 1;
                 }
@@ -151,7 +187,7 @@ impl ChildSlot {
             }
             End::Closed => child.obituary(|_| "closed its queue, and was ended".to_owned()),
             End::Unsent(error) => {
-                kind = Some(error.kind());
+                fault = Fault::Known(error.kind());
                 child.obituary(|_| format!("could not be given it: {}", error.cause()))
             }
         };
@@ -160,13 +196,17 @@ impl ChildSlot {
             // Knowing the guilty item counts as progress.
             self.shared.progress();
         }
+        #[cfg(feature = "remote")]
+        if let (Some(worker), false, Some(remote)) = (worker, ready, &self.plan().processes.remote)
+        {
+            remote.set_unable(worker, &how, fault != Fault::Suspected(worker));
+        }
         // A child without tasks loses nothing when it ends.
         // Workers of other machines may be taken away at any time, without a cause in the work.
-        let is_taken = self.plan().processes.is_remote() && ready;
         let goes_on = self
             .shared
-            .death(place, &how, is_taken || ready && tasks.is_empty());
-        self.sort_out(tasks, ready, kind, &how).await;
+            .death(place, &how, worker.is_some() || ready && tasks.is_empty());
+        self.sort_out(tasks, ready, fault, &how).await;
         if !goes_on {
             return self.give_up();
         }
@@ -185,24 +225,9 @@ impl ChildSlot {
     /// Sorts the tasks of a child that ended. A task in progress is tried again item by item, and
     /// an item that was tried that way already is given up.
     ///
-    /// Without a kind of error no item is to blame, and the tasks are done again as a whole where
-    /// nothing of them was delivered.
-    async fn sort_out(
-        &mut self,
-        tasks: VecDeque<Task>,
-        begun: bool,
-        kind: Option<ErrorKind>,
-        how: &str,
-    ) {
-        /// Number of workers of other machines that have to end while they do an item alone before
-        /// it is to blame, since workers end for other reasons, too. The worker that ended with the
-        /// whole task comes on top: three in all.
-        const WORKERS: usize = 2;
-        let most = if self.plan().processes.is_remote() {
-            WORKERS
-        } else {
-            1
-        };
+    /// Without a fault of an item, the tasks are done again as a whole where nothing of them was
+    /// delivered.
+    async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, fault: Fault, how: &str) {
         let suspects = if begun { self.plan().hello.overlap } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.
@@ -217,7 +242,7 @@ impl ChildSlot {
                 continue;
             }
             match task.alone {
-                None if kind.is_none() && task.delivered == 0 => task.uncount(),
+                None if fault == Fault::None && task.delivered == 0 => task.uncount(),
                 None => {
                     // Item by item. Items that were delivered already need not be made again if
                     // they are known.
@@ -241,8 +266,7 @@ impl ChildSlot {
                     task.turn_to(item, task.before);
                 }
                 Some(item) => {
-                    task.ends += usize::from(kind.is_some());
-                    let Some(kind) = kind.filter(|_| task.ends >= most) else {
+                    let Some((kind, how)) = self.blame(&mut task, fault, how) else {
                         task.uncount();
                         task.turn_to(item, task.before);
                         self.go_on(task);
@@ -268,6 +292,37 @@ impl ChildSlot {
             }
             self.go_on(task);
         }
+    }
+
+    /// Decides if the item that a task does alone has ended enough children to be given up. Returns
+    /// the kind of its error, and how the last of them ended.
+    fn blame(&self, task: &mut Task, fault: Fault, how: &str) -> Option<(ErrorKind, String)> {
+        let kind = match fault {
+            Fault::None => return None,
+            Fault::Known(kind) if self.place < self.plan().processes.here() => {
+                return Some((kind, how.to_owned()));
+            }
+            Fault::Known(kind) => {
+                task.faults += 1;
+                kind
+            }
+            Fault::Suspected(worker) => {
+                task.suspects.push(worker);
+                ErrorKind::Crashed
+            }
+        };
+        task.ends += 1;
+        let crashes = self.plan().processes.crashes(&task.suspects);
+        if task.faults + crashes.len() < FAULTS && task.ends < ENDS {
+            return None;
+        }
+        if self.plan().processes.here() > 0 {
+            // Whatever the cause, it may be in those machines.
+            task.here = true;
+            return None;
+        }
+        let last = crashes.into_iter().next_back();
+        Some((kind, last.unwrap_or_else(|| how.to_owned())))
     }
 
     /// Puts a task in the list of those done item by item, or finishes it.

@@ -13,7 +13,7 @@ use super::isolate;
 use crate::Processes;
 
 /// Variable that is set for a child, to the process number of its parent; or, by the user, to the
-/// address of a trainer on another machine.
+/// addresses of trainers on other machines.
 pub(super) const VARIABLE: &str = "DATAPIPES_WORKER";
 
 /// Executable of this process, held open since the start.

@@ -20,7 +20,7 @@ pub(crate) fn init() {
     match std::env::var(VARIABLE) {
         Err(_) => hold_executable(),
         #[cfg(feature = "remote")]
-        Ok(url) if remote::is_address(&url) => {
+        Ok(url) if remote::are_addresses(&url) => {
             hold_executable();
             std::process::exit(remote::run_agent(&url))
         }

@@ -118,6 +118,13 @@ pub(super) struct Task {
     pub alone: Option<usize>,
     /// Number of processes that ended while they did the item in progress alone.
     pub ends: usize,
+    /// Number of them that ended for a reason that is known to be no loss of a connection.
+    pub faults: usize,
+    /// Those of other machines whose connection ended.
+    pub suspects: Vec<u64>,
+    /// True if the item in progress ended workers of other machines, and a process of this machine is
+    /// to try it.
+    pub here: bool,
     /// Number of workers that were too slow with the task.
     pub slow: u32,
     /// Number of outputs seen when the task is done item by item; those below `delivered` were
@@ -139,6 +146,9 @@ impl Task {
             delivered: 0,
             alone: None,
             ends: 0,
+            faults: 0,
+            suspects: Vec::new(),
+            here: false,
             slow: 0,
             seen: 0,
             before: 0,
@@ -150,7 +160,8 @@ impl Task {
     /// Continues with this item alone; `before` is the number of outputs before it.
     pub(super) fn turn_to(&mut self, item: usize, before: usize) {
         if self.alone != Some(item) {
-            self.ends = 0;
+            (self.ends, self.faults, self.here) = (0, 0, false);
+            self.suspects.clear();
         }
         (self.alone, self.seen, self.before) = (Some(item), before, before);
         self.counted.clear();

@@ -25,13 +25,15 @@ use std::time::Duration;
 use super::queue_ends::{PutEnd, TakeEnd};
 use crate::error::escape;
 
-pub(super) use agent::{is_address, run as run_agent};
+pub(super) use agent::{are_addresses, run as run_agent};
 use door::Door;
 pub(super) use leave::Leave;
 pub(super) use workers::Workers;
 
 /// A worker that was let in.
 pub(super) struct RemoteWorker {
+    /// Number by which its machine reports how it ended.
+    pub id: u64,
     /// Name of its machine, as it says.
     pub machine: String,
     /// Number of its process there.
@@ -50,5 +52,21 @@ pub(super) struct Arrival {
 impl fmt::Display for RemoteWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (process {})", escape(&self.machine), self.process)
+    }
+}
+
+/// The crash of a worker process, as its machine reports it with the process that takes its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Crash {
+    pub id: u64,
+    pub process: u32,
+    pub how: String,
+}
+
+impl Crash {
+    /// Returns a sentence about the crash, on a machine of this name.
+    fn told(&self, machine: &str) -> String {
+        let (machine, how) = (escape(machine), escape(&self.how));
+        format!("at {machine} (process {}) {how}", self.process)
     }
 }

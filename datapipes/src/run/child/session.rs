@@ -45,10 +45,9 @@ const MOST_ASKED: usize = 1 << 48;
 /// Greatest time that a child may take to end after it has closed its queue.
 const CLOSING: Duration = Duration::from_millis(100);
 /// A worker of another machine that is silent for so many times as long as the longest recent
-/// silence, and at least this time, is given up. A cause in the item itself makes the next worker
-/// as slow, so the time doubles.
+/// silence, and at least the time that its `Remote` says, is given up. A cause in
+/// the item itself makes the next worker as slow, so the time doubles.
 const SLOW: u32 = 8;
-const SLOW_AT_LEAST: Duration = Duration::from_secs(2);
 /// Silence that is assumed before the first answer of any worker.
 const FIRST_SILENCE: Duration = Duration::from_secs(5);
 /// Time without room for its output after which a worker is given up, if another part waits for it,
@@ -182,8 +181,9 @@ impl<'a> Session<'a> {
                 return Poll::Ready(End::Dismissed);
             }
             let gave = self.allow(cx).and_then(|()| self.give_work(cx));
-            let idle =
+            let is_free =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
+            let idle = is_free && self.is_at_work();
             self.slot.shared.set_idle(place, idle);
             self.set_working();
             match gave {
@@ -200,6 +200,16 @@ impl<'a> Session<'a> {
             self.publish();
             return Poll::Pending;
         }
+    }
+
+    fn is_worker(&self) -> bool {
+        self.child.machine().is_some()
+    }
+
+    /// Returns true if the child takes part in the work: processes of this machine do not while
+    /// workers of other machines do.
+    fn is_at_work(&self) -> bool {
+        self.is_worker() || self.slot.shared.ready_workers() == 0
     }
 
     /// Publishes what the child has done, and has to do.
@@ -222,10 +232,11 @@ impl<'a> Session<'a> {
         self.slot.shared.set_working(self.slot.place, working);
     }
 
-    /// Chooses this worker if one is to be handed over. Returns true if it has waited long enough for
-    /// room for its output, and is to leave, or to do what is due before.
+    /// Chooses this worker if one is to be handed over. Returns true if the child has waited long
+    /// enough for room for its output, and is to leave, or to do what is due before.
     fn is_given_up(&mut self) -> bool {
-        if !self.ready || self.child.machine().is_none() {
+        let is_worker = self.is_worker();
+        if !self.ready || !self.slot.plan().processes.is_remote() {
             return false;
         }
         let ChildSlot {
@@ -234,7 +245,7 @@ impl<'a> Session<'a> {
             handed_over,
             ..
         } = &mut *self.slot;
-        if !self.leaving && shared.is_handed_over(*place) {
+        if is_worker && !self.leaving && shared.is_handed_over(*place) {
             (self.leaving, *handed_over) = (true, true);
         }
         let Some(front) = self.tasks.front() else {
@@ -334,7 +345,10 @@ impl<'a> Session<'a> {
             (self.heard, self.warned) = (now, false);
         }
         match report {
-            Report::Ready if !self.ready => self.ready = true,
+            Report::Ready if !self.ready => {
+                self.ready = true;
+                self.slot.shared.set_ready(self.slot.place, true);
+            }
             Report::Leaving => self.leaving = true,
             Report::Ready => return Err(damaged("ready twice")),
             Report::Refused(_) if self.ready => return Err(damaged("refused once it was ready")),
@@ -409,8 +423,11 @@ impl<'a> Session<'a> {
             let Some(bytes) = task.asked.filter(|_| is_wanted) else {
                 continue;
             };
-            // The wait is not the child's fault. The first job may wait for what a later one holds.
-            self.heard = Instant::now();
+            // The wait is not the child's fault. A later job does not count: its question says
+            // nothing about the first, which may hang.
+            if at == 0 {
+                self.heard = Instant::now();
+            }
             let room = match task.delivered {
                 0 => task.job.poll_bytes(bytes, cx),
                 _ => task.job.poll_room(bytes, cx),
@@ -581,14 +598,18 @@ impl<'a> Session<'a> {
         if !self.ready || self.leaving || alone || self.tasks.len() >= self.most_jobs() {
             return Ok(false);
         }
-        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first();
+        let is_worker = self.is_worker();
+        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first(is_worker);
+        if !has_redo && !self.is_at_work() {
+            return Ok(false);
+        }
         let task = match has_redo {
             true if !self.tasks.is_empty() => return Ok(false),
             true => self
                 .slot
                 .redo
                 .pop_front()
-                .or_else(|| self.slot.shared.take_redo()),
+                .or_else(|| self.slot.shared.take_redo(is_worker)),
             // An idle child is a better place for the next job.
             false if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
             false => self
@@ -792,18 +813,19 @@ impl<'a> Session<'a> {
     fn slow_limit(&self) -> Option<Duration> {
         let processes = &self.slot.plan().processes;
         let front = self.tasks.front()?;
-        // Without another worker there is nobody to take the work.
-        let has_others = self.slot.shared.workers() > 1;
-        if !self.ready || !has_others || processes.time_limit.is_some() {
+        if !self.ready || processes.time_limit.is_some() {
             return None;
         }
+        let workers = self.slot.shared.ready_workers();
+        let has_others = match self.is_worker() {
+            true => workers > 1 || processes.here() > 0,
+            false if workers == 0 => return None,
+            false => true,
+        };
+        let at_least = processes.silence(has_others)?;
         let silence = self.slot.shared.longest_silence().unwrap_or(FIRST_SILENCE);
-        let silence = silence.saturating_mul(SLOW);
-        Some(
-            silence
-                .max(SLOW_AT_LEAST)
-                .saturating_mul(1 << front.slow.min(16)),
-        )
+        let silence = silence.saturating_mul(SLOW).max(at_least);
+        Some(silence.saturating_mul(1 << front.slow.min(16)))
     }
 }
 

@@ -54,6 +54,8 @@ pub(super) struct SlotsShared {
     /// Error that stops all work until the next epoch.
     broken: RefCell<Option<(ErrorKind, String)>>,
     wakers: RefCell<Vec<Option<Waker>>>,
+    /// True for each place whose child has made its part.
+    ready: RefCell<Vec<bool>>,
     /// True for each place whose child is ready and has nothing to do.
     idle: RefCell<Vec<bool>>,
     /// True for each place whose child has something to do, and room for it.
@@ -63,6 +65,7 @@ pub(super) struct SlotsShared {
 impl SlotsShared {
     pub(super) fn new(plan: Arc<ChildrenPlan>) -> Self {
         let wakers = RefCell::new(vec![None; plan.processes.count]);
+        let ready = RefCell::new(vec![false; plan.processes.count]);
         let idle = RefCell::new(vec![false; plan.processes.count]);
         let working = RefCell::new(vec![false; plan.processes.count]);
         SlotsShared {
@@ -79,6 +82,7 @@ impl SlotsShared {
             deaths: Cell::new(0),
             broken: RefCell::default(),
             wakers,
+            ready,
             idle,
             working,
         }
@@ -108,11 +112,13 @@ impl SlotsShared {
     pub(super) fn release(&self) {
         self.released.set(self.next.get());
         self.epoch.set(false);
-        self.change_pending(BTreeMap::clear);
-        self.redo.borrow_mut().clear();
+        let pending = self.change_pending(std::mem::take);
+        let redo = self.redo.take();
         self.deaths.set(0);
         self.broken.replace(None);
         self.wake();
+        // Last, as values of users may panic when they are dropped.
+        drop((pending, redo));
     }
 
     pub(super) fn wake(&self) {
@@ -131,6 +137,22 @@ impl SlotsShared {
             Some(known) => known.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
+    }
+
+    /// Sets if the child at a place has made its part.
+    pub(super) fn set_ready(&self, place: usize, ready: bool) {
+        let was = std::mem::replace(&mut self.ready.borrow_mut()[place], ready);
+        if was != ready && self.plan.processes.is_remote() {
+            // Processes of this machine work while no worker of another one does.
+            self.wake();
+        }
+    }
+
+    /// Returns the number of workers of other machines that have made their part.
+    pub(super) fn ready_workers(&self) -> usize {
+        let ready = self.ready.borrow();
+        let workers = &ready[self.plan.processes.here()..];
+        workers.iter().filter(|ready| **ready).count()
     }
 
     /// Sets if the child at a place has nothing to do. When it gets work, child slots that had
@@ -197,10 +219,11 @@ impl SlotsShared {
         self.surplus.set(self.surplus.get().saturating_sub(1));
     }
 
-    /// Returns true if an epoch gives work, and no worker can do any now.
+    /// Returns true if an epoch gives work, and no child can do any now.
     #[cfg(feature = "remote")]
     pub(super) fn is_stuck(&self) -> bool {
-        self.has_epoch() && self.workers() > 0 && !self.working.borrow().contains(&true)
+        let children = self.workers() + self.plan.processes.here();
+        self.has_epoch() && children > 0 && !self.working.borrow().contains(&true)
     }
 
     /// Returns the number of children that ended in a row, without an item getting through.
@@ -216,23 +239,38 @@ impl SlotsShared {
         !self.redo.borrow().is_empty()
     }
 
-    /// Returns true if the first task to be done item by item comes before all other work. Work that
-    /// is due earlier is done first: the task may wait for room, and so for a consumer that waits
-    /// for that work.
-    pub(super) fn is_redo_first(&self) -> bool {
-        let (redo, pending) = (self.redo.borrow(), self.pending.borrow());
-        let first = redo.keys().next();
-        first.is_some_and(|first| pending.keys().next().is_none_or(|job| first < job))
+    /// Returns true if there is a task to be done item by item that comes before all other work, by
+    /// a worker of another machine or a process of this one. Work that is due earlier is done first:
+    /// the task may wait for room, and so for a consumer that waits for that work.
+    pub(super) fn is_redo_first(&self, is_worker: bool) -> bool {
+        self.first_redo(is_worker).is_some()
     }
 
-    /// Returns the first task to be done item by item.
-    pub(super) fn take_redo(&self) -> Option<Task> {
-        let (_, task) = self.redo.borrow_mut().pop_first()?;
-        Some(task)
+    fn first_redo(&self, is_worker: bool) -> Option<u64> {
+        let (redo, pending) = (self.redo.borrow(), self.pending.borrow());
+        let mut tasks = redo.iter().filter(|(_, task)| !(is_worker && task.here));
+        let (&first, task) = tasks.next()?;
+        let is_first = pending.keys().next().is_none_or(|&job| first < job);
+        let is_theirs = !is_worker && !task.here && self.ready_workers() > 0;
+        (is_first && !is_theirs).then_some(first)
+    }
+
+    /// Returns the task of [`is_redo_first`](SlotsShared::is_redo_first).
+    pub(super) fn take_redo(&self, is_worker: bool) -> Option<Task> {
+        let first = self.first_redo(is_worker)?;
+        let task = self.redo.borrow_mut().remove(&first);
+        self.wake_for_redo();
+        task
+    }
+
+    /// Wakes processes of this machine: the first of all work may be theirs now.
+    fn wake_for_redo(&self) {
+        if self.redo.borrow().values().any(|task| task.here) {
+            self.wake();
+        }
     }
 
     /// Hands tasks to whichever child is free first.
-    #[cfg(feature = "remote")]
     pub(super) fn give_redo(&self, tasks: impl Iterator<Item = Task>) {
         for task in tasks {
             if self.why_broken().is_some() {
@@ -270,6 +308,7 @@ impl SlotsShared {
     }
 
     /// Returns the number of connected workers of other machines.
+    #[cfg(feature = "remote")]
     pub(super) fn workers(&self) -> usize {
         self.workers.get()
     }
@@ -278,12 +317,14 @@ impl SlotsShared {
     /// in order, so an earlier job after a later one could wait for ever, for a consumer that waits
     /// for the earlier one.
     pub(super) fn take(&self, after: Option<u64>) -> Option<(u64, Job)> {
-        self.change_pending(|pending| {
+        let job = self.change_pending(|pending| {
             let entry = pending
                 .first_entry()
                 .filter(|first| after.is_none_or(|after| after < *first.key()))?;
             Some(entry.remove_entry())
-        })
+        });
+        self.wake_for_redo();
+        job
     }
 
     /// Returns true if something waits for a child that is asked for before the job with a number.

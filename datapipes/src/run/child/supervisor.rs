@@ -60,6 +60,12 @@ impl Supervisors {
         })
     }
 
+    /// Returns an idle supervisor whose thread has not ended.
+    fn take_idle(&self) -> Option<Supervisor> {
+        let mut idle = lock(&self.idle);
+        std::iter::from_fn(|| idle.pop()).find(|supervisor| !supervisor.commands.is_closed())
+    }
+
     /// Lends a supervisor for one segment of one epoch; it starts with the first job.
     pub(crate) fn lend(self: &Arc<Self>, run: RunFacts) -> Lease {
         Lease {
@@ -118,7 +124,7 @@ impl Lease {
     fn send(&self, job: Job) {
         let mut supervisor = lock(&self.supervisor);
         if supervisor.is_none() {
-            let idle = lock(&self.supervisors.idle).pop();
+            let idle = self.supervisors.take_idle();
             *supervisor =
                 match idle.map_or_else(|| Supervisor::start(self.supervisors.plan.clone()), Ok) {
                     Ok(supervisor) => Some(supervisor),
@@ -210,6 +216,14 @@ impl Drop for Supervisor {
     }
 }
 
+/// Cancels everything. A value that panics when it is dropped costs no later epoch.
+fn release(shared: &SlotsShared) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| shared.release())) {
+        let error = Error::panic(payload);
+        crate::error::quietly(|| tracing::error!(%error, "a value was dropped with a panic"));
+    }
+}
+
 /// Runs the child slots until all senders of commands are gone.
 async fn look_after(plan: Arc<ChildrenPlan>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let shared = Rc::new(SlotsShared::new(plan));
@@ -228,7 +242,7 @@ async fn look_after(plan: Arc<ChildrenPlan>, mut commands: mpsc::UnboundedReceiv
             }
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
-                Poll::Ready(Some(Command::Release)) => shared.release(),
+                Poll::Ready(Some(Command::Release)) => release(&shared),
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }

@@ -1,5 +1,6 @@
 //! The trainer's side: lets workers in.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -8,8 +9,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
 use super::handshake::let_in;
 use super::link::accept;
@@ -21,18 +24,31 @@ use crate::{Error, ErrorKind, Result};
 
 /// Greatest time that a worker may take to show what it is.
 const SHAKE: Duration = Duration::from_secs(10);
-/// Greatest number of connections that are not known yet; later ones wait in the system's queue.
+/// Greatest number of connections that are not known yet. The oldest makes room for the next one, if
+/// it has had this time; until then, others wait in the system's queue.
 const UNKNOWN: usize = 64;
+const LEAST: Duration = Duration::from_millis(200);
 /// Pause after the system refused a connection, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
 
-type Greeted = (SocketAddr, Result<Arrival>);
+/// A connection, by its number and address, and what became of it.
+type Greeted = (u64, SocketAddr, Result<Arrival>);
+
+/// A connection that has not shown yet what it is.
+struct Unknown {
+    number: u64,
+    since: Instant,
+    end: AbortHandle,
+}
 
 /// A listener, and the connections that have not shown yet what they are.
 pub(super) struct Door {
     listener: TcpListener,
     remote: Remote,
-    unknown: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
+    greetings: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
+    /// Those whose greetings are awaited, the oldest first.
+    unknown: VecDeque<Unknown>,
+    next: u64,
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
     pub share: Share,
 }
@@ -47,7 +63,9 @@ impl Door {
         Ok(Door {
             listener: TcpListener::from_std(listener).map_err(Error::io)?,
             remote: remote.clone(),
-            unknown: FuturesUnordered::new(),
+            greetings: FuturesUnordered::new(),
+            unknown: VecDeque::new(),
+            next: 0,
             pause: None,
             share,
         })
@@ -57,7 +75,10 @@ impl Door {
     /// connections are accepted.
     pub(super) fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         loop {
-            if let Poll::Ready(Some((address, greeted))) = self.unknown.poll_next_unpin(cx) {
+            if let Poll::Ready(Some((number, address, greeted))) =
+                self.greetings.poll_next_unpin(cx)
+            {
+                self.unknown.retain(|unknown| unknown.number != number);
                 match greeted {
                     Ok(worker) => return Poll::Ready(worker),
                     Err(error) => self.refuse(address, &error),
@@ -70,18 +91,28 @@ impl Door {
                 }
                 self.pause = None;
             }
-            if self.unknown.len() >= UNKNOWN || !self.share.is_first() {
+            if !self.share.is_first() {
                 return Poll::Pending;
+            }
+            if let Some(oldest) = self
+                .unknown
+                .front()
+                .filter(|_| self.unknown.len() >= UNKNOWN)
+            {
+                let due = oldest.since + LEAST;
+                if due > Instant::now() {
+                    self.pause = Some(Box::pin(tokio::time::sleep_until(due)));
+                    continue;
+                }
             }
             match self.listener.poll_accept(cx) {
                 Poll::Ready(Ok((stream, address))) => {
-                    let remote = self.remote.clone();
-                    self.unknown.push(Box::pin(async move {
-                        let greeted = tokio::time::timeout(SHAKE, greet(stream, &remote)).await;
-                        let late =
-                            || Error::new(ErrorKind::Io, format!("it said nothing for {SHAKE:?}"));
-                        (address, greeted.unwrap_or_else(|_| Err(late())))
-                    }));
+                    if self.unknown.len() >= UNKNOWN
+                        && let Some(oldest) = self.unknown.pop_front()
+                    {
+                        oldest.end.abort();
+                    }
+                    self.begin(stream, address);
                 }
                 Poll::Ready(Err(error)) => {
                     let remote = &self.remote;
@@ -95,6 +126,29 @@ impl Door {
         }
     }
 
+    /// Begins to greet a connection.
+    fn begin(&mut self, stream: tokio::net::TcpStream, address: SocketAddr) {
+        let (end, ended) = AbortHandle::new_pair();
+        let number = self.next;
+        self.next += 1;
+        self.unknown.push_back(Unknown {
+            number,
+            since: Instant::now(),
+            end,
+        });
+        let remote = self.remote.clone();
+        let greeted = async move {
+            let greeted = tokio::time::timeout(SHAKE, greet(stream, &remote)).await;
+            greeted.unwrap_or_else(|_| Err(silent(&format!("for {SHAKE:?}"))))
+        };
+        let greeted = Abortable::new(greeted, ended);
+        self.greetings.push(Box::pin(async move {
+            let greeted = greeted.await;
+            let greeted = greeted.unwrap_or_else(|_| Err(silent("and others came")));
+            (number, address, greeted)
+        }));
+    }
+
     fn refuse(&mut self, address: SocketAddr, error: &Error) {
         // The message may have text of an unknown machine.
         let why = escape(error.message()).into_owned();
@@ -104,8 +158,12 @@ impl Door {
             return;
         }
         crate::error::quietly(|| tracing::warn!(%address, "a worker was not let in: {why}"));
-        self.share.set_refused(format!("{address}: {why}"));
+        self.share.set_refused(&format!("{address}: {why}"));
     }
+}
+
+fn silent(how: &str) -> Error {
+    Error::new(ErrorKind::Io, format!("it said nothing {how}"))
 }
 
 /// Prints that no worker came, and what to do.
@@ -128,7 +186,7 @@ impl fmt::Display for Door {
             )?,
         }
         match self.share.refused() {
-            Some(refused) => write!(f, "; the last one was not let in, {refused}"),
+            Some(refused) => write!(f, "; the last one {refused}"),
             None => Ok(()),
         }
     }
@@ -138,8 +196,12 @@ async fn greet(stream: tokio::net::TcpStream, remote: &Remote) -> Result<Arrival
     let mut ends = accept(stream, remote).await?;
     let token = remote.rules.token.as_deref().unwrap_or_default();
     let (greeting, round_trip) = let_in(&mut ends, token).await?;
+    if let Some(crash) = &greeting.before {
+        remote.set_crashed(crash.id, crash.told(&greeting.machine));
+    }
     Ok(Arrival {
         worker: RemoteWorker {
+            id: greeting.id,
             machine: greeting.machine,
             process: greeting.process,
             round_trip,

@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use blake3::Hash;
 
+use super::Crash;
 use crate::codec::damaged;
 use crate::error::escape;
 use crate::queue::{Limits, ReadHalf, RemotePut, RemoteTake, Weight, WriteHalf};
 use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 /// Version of the messages between trainer and worker.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// First word of a worker.
 const MAGIC: &str = "datapipes worker";
 /// Greatest length of a message before the other side is known, in bytes.
@@ -42,6 +43,10 @@ const LIMITS: Limits = Limits {
 pub(super) struct Greeting {
     pub machine: String,
     pub process: u32,
+    /// Number of this process among all of all machines.
+    pub id: u64,
+    /// Crash of the process whose place it took.
+    pub before: Option<Crash>,
     nonce: [u8; 32],
 }
 
@@ -107,6 +112,9 @@ async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
                 machine: Wire::decode(from)?,
                 process: Wire::decode(from)?,
                 nonce: Wire::decode(from)?,
+                id: Wire::decode(from)?,
+                before: Option::<(u64, u32, String)>::decode(from)?
+                    .map(|(id, process, how)| Crash { id, process, how }),
             };
             Ok(if executable == ours {
                 Ok(greeting)
@@ -173,19 +181,17 @@ pub(super) async fn refuse<T>(ends: &mut Ends, why: String) -> Result<T> {
 /// # Errors
 /// [`ErrorKind::Denied`] with the trainer's reason; any other if the connection is lost, or the
 /// other side is no trainer with the same secret.
-pub(super) async fn enter(ends: &mut Ends, token: &str) -> Result<()> {
+pub(super) async fn enter(
+    ends: &mut Ends,
+    token: &str,
+    id: u64,
+    before: Option<&Crash>,
+) -> Result<()> {
     let ours = executable()?;
-    let greeting = Greeting {
-        machine: machine(),
-        process: std::process::id(),
-        nonce: nonce()?,
-    };
-    let Greeting {
-        machine,
-        process,
-        nonce,
-    } = &greeting;
-    let about = (*ours.as_bytes(), machine.clone(), *process, *nonce);
+    let our_nonce = nonce()?;
+    let about = (machine(), std::process::id(), our_nonce, id);
+    let before = before.map(|crash| (crash.id, crash.process, crash.how.clone()));
+    let about = (*ours.as_bytes(), about, before);
     ends.send(&(MAGIC.to_owned(), PROTOCOL, about)).await?;
     let (nonce, proof): ([u8; 32], [u8; 32]) = ends
         .receive(|from| {
@@ -194,7 +200,7 @@ pub(super) async fn enter(ends: &mut Ends, token: &str) -> Result<()> {
         })
         .await?;
     let binding = ends.binding;
-    let expected = |side| prove(side, token, &greeting.nonce, &nonce, ours, &binding);
+    let expected = |side| prove(side, token, &our_nonce, &nonce, ours, &binding);
     let is_known = Hash::from_bytes(proof) == expected("trainer");
     // Sent in either case, so that the trainer's log has the reason, too.
     ends.send(expected("worker").as_bytes()).await?;
@@ -263,7 +269,8 @@ fn short(hash: Hash) -> String {
     hash.to_hex()[..12].to_owned()
 }
 
-fn nonce() -> Result<[u8; 32]> {
+/// Returns random bytes.
+pub(super) fn nonce() -> Result<[u8; 32]> {
     let mut nonce = [0; 32];
     let filled = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
     match filled.map_err(|error| Error::io(error.into()))? {

@@ -11,10 +11,12 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::Crash;
 use super::handshake::{Binding, Ends, enter, refuse, turn_away};
 #[cfg(feature = "remote-tls")]
 use super::tls::{self, Trust};
-use crate::processes::{Remote, TCP, TLS};
+use crate::error::escape;
+use crate::processes::{Remote, TCP, TLS, TOKEN};
 use crate::{Error, ErrorKind, Result};
 
 /// Greatest time for a connection to be made. After that the trainer may take any time: before its
@@ -25,8 +27,9 @@ const TLS_START: [u8; 2] = [0x16, 0x03];
 /// Binding of a connection that is not encrypted.
 const UNBOUND: Binding = [0; 32];
 
-/// The trainer of a worker.
+/// The trainer of a worker, or one of several.
 pub(super) struct Trainer {
+    url: String,
     /// Host and port.
     address: String,
     #[cfg(feature = "remote-tls")]
@@ -34,18 +37,30 @@ pub(super) struct Trainer {
 }
 
 impl Trainer {
-    /// Returns true if this is the address of a trainer.
-    pub(super) fn is_address(url: &str) -> bool {
-        url.starts_with(TCP) || url.starts_with(TLS)
+    /// Returns true if these are addresses of trainers, with commas between them.
+    pub(super) fn are_addresses(urls: &str) -> bool {
+        let mut urls = urls.split(',').map(str::trim);
+        urls.all(|url| url.starts_with(TCP) || url.starts_with(TLS))
     }
 
-    /// Reads the address, and for TLS the certificates that the worker trusts.
+    /// Reads the addresses, and for TLS the certificates that the worker trusts.
+    ///
+    /// # Errors
+    /// Those of [`new`](Trainer::new).
+    pub(super) fn all(urls: &str) -> Result<Vec<Trainer>> {
+        urls.split(',')
+            .map(|url| Trainer::new(url.trim()))
+            .collect()
+    }
+
+    /// Reads an address, and for TLS the certificates that the worker trusts.
     ///
     /// # Errors
     /// Fails if the certificates cannot be read, or this program has no TLS.
-    pub(super) fn new(url: &str) -> Result<Trainer> {
+    fn new(url: &str) -> Result<Trainer> {
         if let Some(address) = url.strip_prefix(TCP) {
             return Ok(Trainer {
+                url: url.to_owned(),
                 address: address.to_owned(),
                 #[cfg(feature = "remote-tls")]
                 trust: None,
@@ -55,6 +70,7 @@ impl Trainer {
         {
             let address = url.strip_prefix(TLS).unwrap_or(url);
             Ok(Trainer {
+                url: url.to_owned(),
                 address: address.to_owned(),
                 trust: Some(Trust::of(address)?),
             })
@@ -66,16 +82,60 @@ impl Trainer {
         ))
     }
 
-    /// Connects to the trainer, and shows it what this process is. The second value is the socket
-    /// once more, to watch.
+    /// Connects to the first of some trainers that listens.
     ///
     /// # Errors
-    /// [`ErrorKind::Denied`] if the trainer is not to be worked for, or refuses; others if nobody
-    /// is there.
-    pub(super) async fn connect(&self, token: &str) -> Result<(Ends, io::Result<OwnedFd>)> {
+    /// [`ErrorKind::Denied`] if it is not to be worked for; others, with the reasons, if nobody
+    /// listens.
+    pub(super) async fn connect_to_one<'a>(
+        trainers: impl Iterator<Item = &'a Trainer>,
+        token: &str,
+    ) -> Result<(&'a Trainer, TcpStream)> {
+        let mut nobody = Vec::new();
+        for trainer in trainers {
+            match trainer.connect(token).await {
+                Ok(stream) => return Ok((trainer, stream)),
+                Err(error) if error.kind() == ErrorKind::Denied => return Err(error),
+                Err(error) => nobody.push(error.to_string()),
+            }
+        }
+        Err(Error::new(ErrorKind::Io, nobody.join("; ")))
+    }
+
+    async fn connect(&self, token: &str) -> Result<TcpStream> {
+        let url = || format!("no trainer at {}", escape(&self.url));
         let stream = tokio::time::timeout(CONNECT, TcpStream::connect(&self.address)).await;
         let late = |_| Error::new(ErrorKind::Io, format!("no answer for {CONNECT:?}"));
-        let stream = stream.map_err(late)?.map_err(Error::io)?;
+        let stream = stream
+            .map_err(late)
+            .and_then(|made| made.map_err(Error::io));
+        let stream = stream.map_err(|error| error.within(url()))?;
+        let peer = stream.peer_addr().map_err(Error::io)?;
+        if token.is_empty() && !peer.ip().to_canonical().is_loopback() {
+            // It would run functions of this program as whoever is there tells it to.
+            let message = format!(
+                "the trainer at {} is on another machine, so this worker needs a token: set the variable {TOKEN} on both \
+                 sides",
+                escape(&self.url)
+            );
+            return Err(Error::new(ErrorKind::Denied, message));
+        }
+        Ok(stream)
+    }
+
+    /// Shows the trainer at the end of a connection what this process is. The second value is the
+    /// socket once more, to watch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Denied`] if the trainer is not to be worked for, or refuses; others if the
+    /// connection is lost.
+    pub(super) async fn enter(
+        &self,
+        stream: TcpStream,
+        token: &str,
+        id: u64,
+        before: Option<&Crash>,
+    ) -> Result<(Ends, io::Result<OwnedFd>)> {
         let lifeline = stream.as_fd().try_clone_to_owned();
         let (read, write) = halves(stream)?;
         #[cfg(feature = "remote-tls")]
@@ -85,7 +145,7 @@ impl Trainer {
         };
         #[cfg(not(feature = "remote-tls"))]
         let mut ends = Ends::new(Box::pin(read), Box::pin(write), UNBOUND);
-        enter(&mut ends, token).await?;
+        enter(&mut ends, token, id, before).await?;
         Ok((ends, lifeline))
     }
 }
@@ -132,7 +192,10 @@ fn halves(stream: TcpStream) -> Result<(OwnedReadHalf, OwnedWriteHalf)> {
     use rustix::net::sockopt;
     let set = || -> io::Result<()> {
         stream.set_nodelay(true)?;
-        // A machine that is gone without a word is noticed after some seconds.
+        // A machine that is gone without a word is noticed after some seconds while nothing is on its
+        // way there. Otherwise the system sends that again for a quarter of an hour; a worker with work
+        // is then given up for its silence. `TCP_USER_TIMEOUT` would end connections to a side that
+        // pauses, too: its full buffer lets nothing through, for as long as it likes.
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, Duration::from_secs(5))?;
         sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(2))?;

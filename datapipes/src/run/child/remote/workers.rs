@@ -123,7 +123,7 @@ impl Workers {
         let (Some(door), Some(remote)) = (&self.door, &processes.remote) else {
             return;
         };
-        if processes.here() > 0 || self.shared.workers() > 0 {
+        if processes.here() > 0 || self.shared.ready_workers() > 0 {
             self.waits = None;
             return;
         }
@@ -132,7 +132,8 @@ impl Workers {
             match (self.shared.has_work(), self.waits) {
                 (false, _) => self.waits = None,
                 (true, None) => self.waits = Some(now),
-                (true, Some(since)) if now - since >= remote.wait => {
+                // One that makes its part may be able to work.
+                (true, Some(since)) if now - since >= remote.wait && self.shared.workers() == 0 => {
                     self.waits = None;
                     self.shared
                         .break_off(Error::new(ErrorKind::Worker, door.to_string()));
