@@ -308,6 +308,7 @@ impl SlotsShared {
     }
 
     /// Returns the number of connected workers of other machines.
+    #[cfg(feature = "remote")]
     pub(super) fn workers(&self) -> usize {
         self.workers.get()
     }
