@@ -192,8 +192,8 @@ fn the_library_keeps_its_structure() {
     assert_none(&broken);
 }
 
-/// Files of one folder, too, know each other in one direction. A folder's own file (`mod.rs`) is what
-/// the folder shows: those inside may use it.
+/// Files of one folder, too, know each other in one direction; names that are re-exported lead to the
+/// file that defines them. Those inside a folder may use what its own file (`mod.rs`) defines.
 #[test]
 fn no_circle_of_files() {
     let files = workspace();
