@@ -28,6 +28,7 @@ const NO_PIPES: &[(&str, &str)] = &[
     ("Repeat", "a rerun"),
     ("Replacement", "a sampler"),
     ("Sampler", "a trait"),
+    ("SamplerExt", "a trait"),
     ("Schedule", "a setting of `Mix`"),
     ("Sequential", "a sampler"),
     ("Stop", "a setting of `Mix`"),

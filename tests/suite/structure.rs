@@ -192,8 +192,8 @@ fn the_library_keeps_its_structure() {
     assert_none(&broken);
 }
 
-/// Files of one folder, too, know each other in one direction. A folder's own file (`mod.rs`) is what
-/// the folder shows: those inside may use it.
+/// Files of one folder, too, know each other in one direction; names that are re-exported lead to the
+/// file that defines them. Those inside a folder may use what its own file (`mod.rs`) defines.
 #[test]
 fn no_circle_of_files() {
     let files = workspace();
@@ -699,7 +699,7 @@ impl<'a> Modules<'a> {
         };
         for (module, file) in &modules.files {
             let imports = use_trees(file).flat_map(|(path, at)| {
-                let path = modules.from_root(file, &path, &BTreeMap::new())?;
+                let path = modules.path_of(file, &path, &BTreeMap::new())?;
                 let last = path.last()?;
                 let renamed = file.code[at..].strip_prefix(last.as_str());
                 let renamed = renamed
@@ -714,7 +714,7 @@ impl<'a> Modules<'a> {
     }
 
     /// Returns a path that a file uses as one from the crate's root, unless it leads to another crate.
-    fn from_root(
+    fn path_of(
         &self,
         file: &Source,
         path: &[String],
@@ -742,7 +742,7 @@ impl<'a> Modules<'a> {
         let imports = self.imports.get(&file.module().join("::"));
         let used = use_trees(file).chain(expressions(file));
         let used = used.filter_map(|(path, at)| {
-            let path = self.from_root(file, &path, imports.unwrap_or(&none))?;
+            let path = self.path_of(file, &path, imports.unwrap_or(&none))?;
             (!path.is_empty()).then_some((path, at))
         });
         used.collect()

@@ -279,7 +279,7 @@ fn snake_case(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use datapipes::{DataLoader, ErrorKind, Graph, OnError};
+    use datapipes::{DataLoader, Error, ErrorKind, Graph, Item, OnError};
 
     use super::*;
     use crate::FileGraphExt;
