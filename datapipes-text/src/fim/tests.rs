@@ -319,7 +319,7 @@ fn what_cannot_be_changed_is_an_error() {
     }
 }
 
-/// Its tokens would be between the parts of a document.
+/// Tokens of it would be between the parts of a document.
 #[cfg(feature = "tokenizers")]
 #[test]
 fn a_tokenizer_that_adds_tokens_to_each_text_is_refused() {

@@ -152,7 +152,7 @@ impl Child {
 
     /// Ends it, and describes its end by `how`, which gets the status of a process of this machine,
     /// and its last output.
-    pub(super) fn obituary(&mut self, how: impl FnOnce(Option<ExitStatus>) -> String) -> String {
+    pub(super) fn exit_report(&mut self, how: impl FnOnce(Option<ExitStatus>) -> String) -> String {
         match &mut self.body {
             Body::Process(process) => {
                 let how = how(Some(process.end()));

@@ -68,7 +68,7 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
 pub(super) async fn run_worker(shared: Rc<SlotsShared>, place: usize, arrival: Arrival) {
     let mut slot = ChildSlot::new(shared, place);
     match Child::of_worker(slot.plan(), arrival) {
-        Ok(child) => slot.employ(child).await,
+        Ok(child) => slot.run_child(child).await,
         Err(error) => {
             let how = format!("could not be greeted: {}", error.cause());
             slot.shared.death(place, &how, false);
@@ -109,11 +109,11 @@ impl ChildSlot {
                     .await;
             }
         };
-        self.employ(child).await;
+        self.run_child(child).await;
     }
 
     /// Works with a child until it ends.
-    async fn employ(&mut self, child: Child) {
+    async fn run_child(&mut self, child: Child) {
         let out_of_memory = OomWatch::now();
         self.plan().figures.started.fetch_add(1, Ordering::Relaxed);
         let running = RunningChild {
@@ -144,19 +144,19 @@ impl ChildSlot {
             // No item is to blame, and nothing has failed.
             End::HandedOver => {
                 drop(child);
-                return self.sort_out(tasks, ready, Fault::None, "").await;
+                return self.requeue(tasks, ready, Fault::None, "").await;
             }
             // Others may be able to do it.
             End::Refused(error) if worker.is_some() => {
                 let said = error.cause();
-                child.obituary(|_| format!("cannot make the part: {said}"))
+                child.exit_report(|_| format!("cannot make the part: {said}"))
             }
             // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
                 wait = Duration::from_millis(10) * (self.shared.deaths() + 1) as u32;
                 let (kind, said) = (error.kind().to_string(), error.cause());
                 let said = said.strip_prefix(&format!("{kind}: ")).unwrap_or(&said);
-                child.obituary(|_| format!("could not begin: {said}"))
+                child.exit_report(|_| format!("could not begin: {said}"))
             }
             End::Refused(error) => {
                 drop(child);
@@ -168,7 +168,7 @@ impl ChildSlot {
                 if let Some(worker) = worker {
                     fault = Fault::Suspected(worker);
                 }
-                child.obituary(|status| match status {
+                child.exit_report(|status| match status {
                     Some(status) => words(status, out_of_memory.rose()),
                     None => "ended its connection".to_owned(),
                 })
@@ -178,17 +178,18 @@ impl ChildSlot {
                 if let Some(front) = tasks.front_mut() {
                     front.slow += 1;
                 }
-                child
-                    .obituary(|_| format!("is silent for {limit:?}, and loses its work to another"))
+                child.exit_report(|_| {
+                    format!("is silent for {limit:?}, and loses its work to another")
+                })
             }
-            End::Silent(limit) => child.obituary(|_| format!("gave no answer within {limit:?}")),
+            End::Silent(limit) => child.exit_report(|_| format!("gave no answer within {limit:?}")),
             End::Garbage(error) => {
-                child.obituary(|_| format!("sent what nobody can read: {}", error.cause()))
+                child.exit_report(|_| format!("sent what nobody can read: {}", error.cause()))
             }
-            End::Closed => child.obituary(|_| "closed its queue, and was ended".to_owned()),
+            End::Closed => child.exit_report(|_| "closed its queue, and was ended".to_owned()),
             End::Unsent(error) => {
                 fault = Fault::Known(error.kind());
-                child.obituary(|_| format!("could not be given it: {}", error.cause()))
+                child.exit_report(|_| format!("could not be given it: {}", error.cause()))
             }
         };
         drop(child);
@@ -206,7 +207,7 @@ impl ChildSlot {
         let goes_on = self
             .shared
             .death(place, &how, worker.is_some() || ready && tasks.is_empty());
-        self.sort_out(tasks, ready, fault, &how).await;
+        self.requeue(tasks, ready, fault, &how).await;
         if !goes_on {
             return self.give_up();
         }
@@ -227,7 +228,7 @@ impl ChildSlot {
     ///
     /// Without a fault of an item, the tasks are done again as a whole where nothing of them was
     /// delivered.
-    async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, fault: Fault, how: &str) {
+    async fn requeue(&mut self, tasks: VecDeque<Task>, begun: bool, fault: Fault, how: &str) {
         let suspects = if begun { self.plan().hello.overlap } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.

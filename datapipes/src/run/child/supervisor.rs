@@ -30,7 +30,7 @@ use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
 /// Time that a drop waits for the thread of a supervisor, which has to kill its children.
-const PATIENCE: Duration = Duration::from_secs(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes memory for rows that children fill.
 pub(crate) fn shared_memory() -> Maker {
@@ -209,7 +209,7 @@ impl Drop for Supervisor {
             mpsc::unbounded_channel().0,
         ));
         if let Some(ended) = self.ended.take()
-            && ended.recv_timeout(PATIENCE) == Err(std_mpsc::RecvTimeoutError::Timeout)
+            && ended.recv_timeout(JOIN_TIMEOUT) == Err(std_mpsc::RecvTimeoutError::Timeout)
         {
             crate::error::quietly(|| tracing::warn!("a process does not end; left running"));
         }

@@ -26,7 +26,7 @@ use super::entry::Entry;
 pub(super) type Id = blake3::Hash;
 
 /// Maximum time for which another process may hold the lock.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which the access time of an entry is stored on disk.
 const TOUCH: Duration = Duration::from_secs(60);
 
@@ -167,7 +167,7 @@ impl Folder {
         };
         let begun = std::time::Instant::now();
         while !lock_at_once(&used)? {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "another process holds its lock",
@@ -306,7 +306,7 @@ impl Folder {
         let file = self.used.as_ref().ok_or_else(read_only)?.lock().await;
         let begun = Instant::now();
         while !lock_at_once(&file)? {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > LOCK_TIMEOUT {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     "another process holds its lock",

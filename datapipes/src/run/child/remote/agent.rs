@@ -60,13 +60,13 @@ const REASON: usize = 500;
 /// Kind of end of a worker process, which tells its agent, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ended {
-    /// It has worked, and the trainer has ended the connection, or it was asked to end.
+    /// Has worked, and the trainer has ended the connection, or it was asked to end.
     Worked,
-    /// It found no trainer.
+    /// Found no trainer.
     Alone,
-    /// It is not to work: the trainer refused it, or it cannot make the part.
+    /// Refused: the trainer does not want it, or it cannot make the part.
     Refused,
-    /// It cannot go on.
+    /// Unable to go on.
     Failed,
 }
 
@@ -111,9 +111,9 @@ impl Listener {
 #[derive(Debug, PartialEq)]
 struct Role {
     agent: Pid,
-    /// Its place among the processes of the agent.
+    /// Place among the processes of the agent.
     place: usize,
-    /// Its number among all of all machines.
+    /// Number among all of all machines.
     id: u64,
     /// Crash of the process before it at the place.
     before: Option<Crash>,
