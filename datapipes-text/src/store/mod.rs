@@ -838,17 +838,19 @@ impl fmt::Debug for TokenStore {
     }
 }
 
-/// Asks the processor for the first lines of its cache of some bytes that are read next.
+/// Asks the processor for bytes that are read next, up to 4 KiB of them. Copying random windows
+/// waits for memory, and for the addresses of its pages, at the begin of each.
 fn prefetch(bytes: &[u8]) {
     const LINE: usize = 64;
+    const LINES: usize = 64;
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(LINE).take(8) {
+    for line in bytes.chunks(LINE).take(LINES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: it is a hint, which reads nothing; the address is that of bytes that are there.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, LINE);
+    let _ = (bytes, LINE, LINES);
 }
 
 /// Returns the number of tokens of some ranges.
