@@ -285,10 +285,9 @@ pub fn nodes<'a>(
             let Some((kind, of)) = head.split_once(" for ") else {
                 continue;
             };
-            if !KINDS
-                .iter()
-                .any(|known| kind.contains(&format!(" {known}")))
-            {
+            let is_node = |known| kind.contains(&format!(" {known}"));
+            // Methods of a node's trait make no node.
+            if !KINDS.iter().any(is_node) || kind.ends_with("Ext") {
                 continue;
             }
             let of = ident(of);
