@@ -86,7 +86,8 @@ impl TokenWidth {
 ///
 /// An epoch over a store is resumed with the same contents, wherever they are: a checkpoint has the
 /// numbers of tokens and documents, and a hash of 16 lengths and 16 places, which are read when a
-/// graph is made.
+/// graph is made. A closure that calls [`window_batch`](TokenStore::window_batch) or
+/// [`row_batch`](TokenStore::row_batch) tells a graph nothing of its store.
 ///
 /// Windows, and rows of a plan, are positions in the map of this process: read them before they are
 /// sent to another one.

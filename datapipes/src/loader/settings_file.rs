@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::checkpoint::{SavedNode, differences};
 use super::trace::blocks;
-use super::whole_file::{probe, replace};
+use super::whole_file::{probe, replace_shared};
 use crate::graph::Flow;
 use crate::run::Requests;
 use crate::{BoxError, Error, ErrorKind, Result};
@@ -49,7 +49,7 @@ pub(super) fn save(path: &Path, nodes: &[SavedNode], found: Found) -> Result<()>
     };
     let text = serde_json::to_string_pretty(&form).expect("numbers and texts are JSON");
     let text = text + "\n";
-    let written = probe(path).and_then(|()| replace(path, text.as_bytes()));
+    let written = probe(path).and_then(|()| replace_shared(path, text.as_bytes()));
     written.map_err(|error| failed(path, "written", error))
 }
 

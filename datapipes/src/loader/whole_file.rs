@@ -4,12 +4,30 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "tune")]
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a file beside `path`, which replaces it once everything is on the disk.
+/// Writes a file beside `path`, `.name.new`, which replaces it once everything is on the disk. For
+/// one writer: what it leaves there if it is killed is written over the next time.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = beside(path);
-    write(&beside, bytes)?;
-    fs::rename(&beside, path)?;
+    replace_by(&beside(path, ""), path, bytes)
+}
+
+/// Does as [`replace`], for a path that several ranks may write to at the same time.
+#[cfg(feature = "tune")]
+pub(super) fn replace_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = beside(path, &unique());
+    let replaced = replace_by(&beside, path, bytes);
+    if replaced.is_err() {
+        // It has a name that nobody uses again.
+        let _ = fs::remove_file(&beside);
+    }
+    replaced
+}
+
+fn replace_by(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write(beside, bytes)?;
+    fs::rename(beside, path)?;
     sync_folder(path)
 }
 
@@ -21,17 +39,26 @@ pub(super) fn probe(path: &Path) -> io::Result<()> {
         let message = "it exists, and is no regular file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
-    let beside = beside(path);
+    let beside = beside(path, &unique());
     File::create(&beside)?;
     fs::remove_file(&beside)
 }
 
-/// Returns `folder/.name.new`.
-fn beside(path: &Path) -> PathBuf {
+/// Returns `folder/.name.new`, with something before its ending.
+fn beside(path: &Path, middle: &str) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
+    name.push(middle);
     name.push(".new");
     path.with_file_name(name)
+}
+
+/// Returns a part of a name that no other call returns, in this process or in another one.
+#[cfg(feature = "tune")]
+fn unique() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(".{}-{next}", std::process::id())
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -39,8 +39,8 @@ pub struct Hints {
     /// Kind of work that a pipe does: it waits (I/O) or computes (CPU, the default).
     pub work: Work,
     /// True if the [blocking work](crate::Context::blocking) of an I/O pipe usually ends without
-    /// waiting, as reading a file in the page cache does, and never waits for work on other items.
-    /// As long as measurements agree, the executor does it on the CPU workers, with few items in
+    /// waiting, as reading a file in the page cache does, and never waits for work on other items,
+    /// or for the async runtime, on whose thread it may run in a process. As long as measurements agree, the executor does it on the CPU workers, with few items in
     /// flight; otherwise as other I/O. Defaults to false.
     pub seldom_waits: bool,
     /// Number of output items of a pipe for each input item. Defaults to any number.

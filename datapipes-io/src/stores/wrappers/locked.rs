@@ -1,6 +1,6 @@
 //! A store of the files of a lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +9,7 @@ use datapipes::{Error, ErrorKind, Result};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
+use super::single_flight::Flights;
 use super::{Expected, Verify};
 use crate::stores::lock::{Lock, LockedFile, complete, parse};
 use crate::stores::{Get, Meta, Object, Store};
@@ -39,8 +40,12 @@ pub struct Locked<S> {
     /// Places of the files in the lock.
     places: Arc<HashMap<String, usize>>,
     /// Versions, other than the locked ones, whose content was found to be the locked one.
-    same: Arc<Mutex<HashMap<String, Option<String>>>>,
+    same: Arc<Mutex<HashSet<FileVersion>>>,
+    comparing: Arc<Flights<FileVersion, ()>>,
 }
+
+/// Key of a file, and its version.
+type FileVersion = (String, Option<String>);
 
 impl<S: Store> Locked<S> {
     /// Wraps a store.
@@ -65,6 +70,7 @@ impl<S: Store> Locked<S> {
             places: Arc::new(places.collect()),
             lock: Arc::new(lock.clone()),
             same: Arc::default(),
+            comparing: Arc::default(),
         }
     }
 
@@ -99,22 +105,31 @@ impl<S: Store> Locked<S> {
         };
         let file = &self.lock.files()[place];
         let is_locked = file.version.is_some() && file.version == meta.version;
-        file.blake3.is_some() && !is_locked && self.same().get(&meta.key) != Some(&meta.version)
+        let now = (meta.key.clone(), meta.version.clone());
+        file.blake3.is_some() && !is_locked && !self.same().contains(&now)
     }
 
     /// Reads a file of this version, and compares its content with the lock.
+    /// Those who ask for it at the same time wait for one reader.
     async fn compare(&self, meta: Meta) -> Result<()> {
-        let now = complete(&*self.store, meta.clone(), true).await?;
-        if now.version != meta.version {
-            let what = format!("{}: while it was compared", self.url_of(&meta.key));
-            return Err(Error::new(ErrorKind::Changed, what).transient());
-        }
-        self.check(&now)?;
-        self.same().insert(meta.key, meta.version);
-        Ok(())
+        let file = (meta.key.clone(), meta.version.clone());
+        let compared = async {
+            if !self.is_unknown(&meta) {
+                return Ok(());
+            }
+            let now = complete(&*self.store, meta.clone(), true).await?;
+            if now.version != meta.version {
+                let what = format!("{}: while it was compared", self.url_of(&meta.key));
+                return Err(Error::new(ErrorKind::Changed, what).transient());
+            }
+            self.check(&now)?;
+            self.same().insert((meta.key.clone(), meta.version.clone()));
+            Ok(())
+        };
+        self.comparing.join(&file, compared).await
     }
 
-    fn same(&self) -> MutexGuard<'_, HashMap<String, Option<String>>> {
+    fn same(&self) -> MutexGuard<'_, HashSet<FileVersion>> {
         self.same.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,10 +171,8 @@ impl<S: Store> Store for Locked<S> {
             key: key.to_owned(),
             ..meta.clone()
         };
-        self.check(&LockedFile::of(now.clone()))?;
-        if self.is_unknown(&now) {
-            self.compare(now).await?;
-        }
+        // Whoever reads it compares its content.
+        self.check(&LockedFile::of(now))?;
         Ok(meta)
     }
 
@@ -169,8 +182,11 @@ impl<S: Store> Store for Locked<S> {
         let is_unknown = self.is_unknown(&meta);
         let data = object.bytes().await;
         match &data {
-            Ok(_) if is_unknown => _ = self.same().insert(meta.key, meta.version),
-            Err(error) if is_unknown && error.kind() == ErrorKind::Corrupt => {
+            Ok(_) if is_unknown => _ = self.same().insert((meta.key, meta.version)),
+            Err(error)
+                if is_unknown
+                    && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Truncated) =>
+            {
                 self.compare(meta).await?;
             }
             _ => {}

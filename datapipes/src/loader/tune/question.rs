@@ -8,7 +8,7 @@ use super::{Tuner, Tuning};
 use crate::loader::DataLoader;
 use crate::loader::blame::{TUNE, begin_answer, write_answer};
 use crate::loader::settings_file::check_path;
-use crate::loader::whole_file::{probe, replace};
+use crate::loader::whole_file::{probe, replace_shared};
 use crate::{BoxError, Error, ErrorKind, Result};
 
 /// `grid` or `search`.
@@ -81,7 +81,7 @@ impl<T: Send + 'static> DataLoader<T> {
         write_answer(ANSWER, &tuning)?;
         tuning.save(Path::new(&out))?;
         if let Some(path) = picture {
-            let written = replace(&path, tuning.heat_map().as_bytes());
+            let written = replace_shared(&path, tuning.heat_map().as_bytes());
             written.map_err(|error| Error::io(error).within(path.display()))?;
         }
         Ok(true)

@@ -259,14 +259,15 @@ impl LoadedPart {
         let cancelled = Arc::new(AtomicBool::new(false));
         let largest = facts.run.largest_item.map(|bytes| bytes as usize);
         let scope = Scope::new(Handle::current(), None, cancelled.clone());
-        let offload: Arc<dyn Offload> = match self.waits.clone() {
-            None => Arc::new(scope),
-            Some(waits) => Arc::new(InPlace {
+        let offload: Arc<dyn Offload> = Arc::new(scope.clone());
+        // What else blocks, and may need the runtime of this thread, goes to other threads.
+        let in_place = self.waits.clone().map(|waits| {
+            Arc::new(InPlace {
                 scope,
                 waits,
                 in_child: true,
-            }),
-        };
+            })
+        });
         let run = RunInfo {
             seed: facts.run.seed,
             epoch: facts.run.epoch,
@@ -298,6 +299,12 @@ impl LoadedPart {
                     facts.run.round,
                     counters.clone(),
                 );
+                let context = match &in_place {
+                    Some(in_place) if node.hints().seldom_waits => {
+                        context.with_offload(in_place.clone())
+                    }
+                    _ => context,
+                };
                 let context = match self.fills == Some(place) {
                     true => context.with_rows(RowCursor::granted(granted.clone())),
                     false => context,
@@ -619,7 +626,9 @@ impl Server {
             (true, 0) => (message, self.part.room),
         };
         let polled = job.poll(cx, (message, room));
-        if let (Poll::Pending, Some(waits)) = (&polled, &self.part.waits) {
+        if let (Poll::Pending, Some(waits)) = (&polled, &self.part.waits)
+            && !waits.is_far()
+        {
             // For something else than blocking work in place.
             waits.wait();
         }

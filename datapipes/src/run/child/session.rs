@@ -252,7 +252,7 @@ impl<'a> Session<'a> {
             return false;
         };
         self.stuck.is_some_and(|since| since.elapsed() >= STUCK)
-            && (self.leaving || shared.waits_before(front.number))
+            && (self.leaving || shared.waits_before(front.number, is_worker))
     }
 
     /// Returns the child, and its tasks in the state in which another child can do them.

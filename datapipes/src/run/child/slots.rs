@@ -323,14 +323,25 @@ impl SlotsShared {
                 .filter(|first| after.is_none_or(|after| after < *first.key()))?;
             Some(entry.remove_entry())
         });
-        self.wake_for_redo();
+        // Whoever asked in vain would be woken, too, and ask again.
+        if job.is_some() {
+            self.wake_for_redo();
+        }
         job
     }
 
-    /// Returns true if something waits for a child that is asked for before the job with a number.
-    pub(super) fn waits_before(&self, number: u64) -> bool {
-        let first = |first: Option<&u64>| first.is_some_and(|first| *first < number);
-        first(self.pending.borrow().keys().next()) || first(self.redo.borrow().keys().next())
+    /// Returns true if something waits that is asked for before the job with a number, and that a
+    /// worker, or a process of this machine, may do.
+    pub(super) fn waits_before(&self, number: u64, is_worker: bool) -> bool {
+        let does_all = is_worker || self.ready_workers() == 0;
+        let pending = self.pending.borrow();
+        let has_pending = pending.keys().next().is_some_and(|first| *first < number);
+        let may_do = |task: &Task| match task.here {
+            true => !is_worker,
+            false => does_all,
+        };
+        let redo = self.redo.borrow();
+        (does_all && has_pending) || redo.range(..number).any(|(_, task)| may_do(task))
     }
 
     /// Returns a job that a child had not begun.

@@ -456,9 +456,18 @@ fn work(urls: &str, role: &str) -> i32 {
         let trainers = Trainer::all(urls)?;
         // Those of a machine go to different trainers, as far as there are some.
         let (before, first) = trainers.split_at(role.place % trainers.len());
-        let (trainer, stream) = Trainer::connect_to_one(first.iter().chain(before), &token).await?;
-        let entered = trainer.enter(stream, &token, role.id, role.before.as_ref());
-        let (ends, lifeline) = entered.await?;
+        let mut left = first.iter().chain(before);
+        let mut refused = None;
+        let (ends, lifeline) = loop {
+            let connected = Trainer::connect_to_one(&mut left, &token).await;
+            let (trainer, stream) = connected.map_err(|error| refused.take().unwrap_or(error))?;
+            let entered = trainer.enter(stream, &token, role.id, role.before.as_ref());
+            match entered.await {
+                // The trainer of another program, for instance: the next one may take it.
+                Err(error) if error.kind() == ErrorKind::Denied => _ = refused.get_or_insert(error),
+                entered => break entered?,
+            }
+        };
         leave.at_work.store(true, Ordering::Relaxed);
         watch(lifeline.map_err(Error::io)?, agent.clone(), leave.clone()).map_err(Error::io)?;
         Ok(ChildEnds {
