@@ -6,7 +6,7 @@ use crate::{Hints, Rng};
 ///
 /// Nothing is materialised except what the sampler holds itself, so an epoch over any number of
 /// samples starts at once. A sampler does not depend on ranks: the index at a position is the same
-/// for all of them, and [`Indexed::shard`] takes every `world`-th position.
+/// for all of them, and [`Indexed::shard`](crate::Indexed::shard) takes every `world`-th position.
 ///
 /// # Examples
 /// ```
