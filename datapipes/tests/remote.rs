@@ -1490,7 +1490,7 @@ fn row_140_an_item_that_ends_workers_is_done_here_where_it_may() {
             std::thread::sleep(Duration::from_millis(2));
             // The second one only on other machines, as a library does that is missing there.
             if n == 40 || n == 80 && std::env::var_os(HANGS).is_some() {
-                // So long that other processes are there again before this one ends.
+                // Long enough for other processes to be started before this one ends.
                 std::thread::sleep(Duration::from_millis(150));
                 std::process::abort();
             }

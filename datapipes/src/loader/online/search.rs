@@ -139,7 +139,8 @@ impl Trial {
             return None;
         }
         let variance = gains.map(|gain| (gain - mean).powi(2)).sum::<f64>() / (pairs - 1) as f64;
-        // Where less work is rarely faster, noise would be taken for it too often.
+        // Fewer workers are rarely faster, so noise would often be taken for a gain: more evidence
+        // is needed.
         let doubt = if let Why::Crowds = self.why { 2.0 } else { 1.0 };
         let error = doubt * STUDENT[pairs / 2 - 1] * (variance / pairs as f64).sqrt();
         let (least, most) = (mean - error, mean + error);

@@ -500,7 +500,7 @@ fn a_browser_shows_the_report() {
             !value.is_empty() && title.starts_with("Report of "),
             "{said:?}"
         );
-        // Of the last 64 batches the waits and uses.
+        // The waits and uses of the last 64 batches.
         let batches: usize = batches.parse().unwrap();
         assert!((64..=2 * 66).contains(&batches), "{batches}");
         assert!(shown.contains("d=\"M0.0 "), "plots are drawn: {shown}");

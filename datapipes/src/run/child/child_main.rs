@@ -260,7 +260,8 @@ impl LoadedPart {
         let largest = facts.run.largest_item.map(|bytes| bytes as usize);
         let scope = Scope::new(Handle::current(), None, cancelled.clone());
         let offload: Arc<dyn Offload> = Arc::new(scope.clone());
-        // What else blocks, and may need the runtime of this thread, goes to other threads.
+        // Only nodes that say so run in place: other blocking work may wait for the async runtime,
+        // which is on this thread.
         let in_place = self.waits.clone().map(|waits| {
             Arc::new(InPlace {
                 scope,
@@ -821,8 +822,8 @@ impl Server {
 
     /// Returns what the parent is told at the end of a job.
     fn end_of(&self, job: &RunningJob, counted: Counted) -> Done {
-        // Of a part that waits, the time in flight counts. Before its first poll a job waits for
-        // others, which is no time of its own.
+        // A part that waits is measured by its time in flight. That begins with the first poll:
+        // before it, the job waited for other jobs.
         let spent = match job.begun {
             Some(begun) if job.waited && self.part.overlap > 1 => begun.elapsed().as_nanos() as u64,
             _ => job.busy,

@@ -113,7 +113,7 @@ fn ends_within_three_per_cent_of_the_best_settings_at_little_cost() {
             let least = best(8, cost);
             let (time, _) = cost(at, 0.0);
             assert!(time <= 1.03 * least, "{name} at {at:?}: {:#?}", load.tried);
-            // Of two minutes, what was lost by trials and until they had found it.
+            // Time lost in the two minutes: by trials, and before the best point was found.
             let lost = load.seconds - load.batches as f64 * least;
             assert!(lost <= 0.05 * load.seconds, "{name}: {lost} s");
         }
@@ -133,7 +133,7 @@ fn workers_that_hold_each_other_up_become_fewer() {
     let first = &load.tried.iter().find(|tried| tried.starts_with("workers"));
     let words = "workers 8 → 6, as workers may hold each other up: ";
     assert!(first.unwrap().starts_with(words), "{first:?}");
-    // Where each worker counts, the trial ends soon.
+    // With a load that needs each worker, the trial ends soon.
     let mut load = Load::new(8, 0.005, shared(0.08, 0.001));
     assert_eq!(load.run(600.0).workers, 8, "{:#?}", load.tried);
 }
