@@ -143,7 +143,7 @@ impl<T: Send + 'static> Load<'_, T> {
         }
         let at_grid = (self.starts, MEASURED);
         let cores = std::thread::available_parallelism()?.get();
-        let points: Vec<Point> = (1..=2 * cores)
+        let points: Vec<Point> = numbers_of_workers(2 * cores)
             .flat_map(|workers| PREFETCH.map(|prefetch| Point { workers, prefetch }))
             .collect();
         let mut rates = vec![Vec::new(); points.len()];
@@ -214,6 +214,13 @@ impl<T: Send + 'static> Load<'_, T> {
             });
         Ok(tuner.grid()?.best)
     }
+}
+
+/// Returns the grid's numbers of workers: 1, 2, 3, 4, 6, 8, 12, 16, and so on, since a grid of all
+/// numbers takes an hour where cores are many.
+fn numbers_of_workers(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1usize), |n| Some(n + ((1 << n.ilog2()) / 2).max(1)))
+        .take_while(move |n| *n <= most)
 }
 
 /// Keeps a core busy.

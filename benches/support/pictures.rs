@@ -28,9 +28,12 @@ pub fn pictures(count: usize) -> Vec<Bytes> {
 
 /// Does the work of W2 on each image.
 pub fn decoded(files: Graph<Bytes>) -> Graph<Tensor> {
-    files.image_rows(
-        ImageRows::random_resized_crop(224)
-            .random_hflip(0.5)
-            .normalize(Normalize::IMAGENET),
-    )
+    files.image_rows(rows())
+}
+
+/// Returns the processing of an image in W2.
+pub fn rows() -> ImageRows {
+    ImageRows::random_resized_crop(224)
+        .random_hflip(0.5)
+        .normalize(Normalize::IMAGENET)
 }

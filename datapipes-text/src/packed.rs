@@ -192,6 +192,8 @@ impl Weigh for PackedBatch {
     }
 }
 
+/// Collates rows into a batch.
+///
 /// # Errors
 /// `Shape` if rows have different lengths.
 impl Collate for Packed {

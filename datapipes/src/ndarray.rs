@@ -18,7 +18,7 @@ use crate::{Element, Error, ErrorKind, Result, Tensor};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 impl Tensor {
-    /// The elements as an array of the same shape, lent: nothing is copied.
+    /// Returns the elements as a view of the same shape; nothing is copied.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the elements are of another type.
@@ -27,7 +27,7 @@ impl Tensor {
             .map_err(|error| refused(self.shape(), error))
     }
 
-    /// The elements as an array to write to. Shared ones are copied first, as by
+    /// Returns the elements as a view to write to. Shared ones are copied first, as by
     /// [`as_mut_slice`](Tensor::as_mut_slice); own ones are not.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Tensor {
             .map_err(|error| refused(&shape, error))
     }
 
-    /// The elements as an array of its own: moved out if the tensor owns them, copied once if they
+    /// Returns the elements as an owned array: moved out if the tensor owns them, copied once if they
     /// are shared.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ pub enum Order {
     /// The order of one thread running the graph inline, for any number of workers.
     #[default]
     Strict,
-    /// An item may move by at most this many places where it is worked on, so that one slow item
-    /// stalls nothing; a shuffle downstream moves it further. Parts of the graph that fan out (one
+    /// An item may move by at most this many places where it is worked on, so that as many others may
+    /// pass a slow one; a shuffle downstream moves it further. Parts of the graph that fan out (one
     /// archive, many members) keep strict order, since there the distance that an item moves cannot
     /// be bounded.
     Bounded(usize),

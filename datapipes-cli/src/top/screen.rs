@@ -77,7 +77,7 @@ fn show(
     Ok(())
 }
 
-/// A consequence of a key that is beyond the view.
+/// Request of a key to the main loop.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pressed {
     Nothing,

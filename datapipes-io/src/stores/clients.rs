@@ -25,6 +25,8 @@ pub(super) struct Clients {
 const MOST: usize = 16;
 
 impl Clients {
+    /// Makes clients with these settings, when they are needed; the first at once.
+    ///
     /// # Errors
     /// Returns an error if no client can be made with these settings.
     pub fn new(

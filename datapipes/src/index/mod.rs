@@ -118,7 +118,7 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
     }
 }
 
-/// Data with a length whose samples can be read by index; the RFC's `MapDataPipe`.
+/// Data with a length whose samples can be read by index; `MapDataPipe` in PyTorch's DataPipes RFC.
 ///
 /// # Examples
 /// ```

@@ -82,7 +82,7 @@ impl<T: Clone + Send + 'static> Deal<T> for ToAll {
 }
 
 impl<T: Clone + Send + 'static> Graph<T> {
-    /// Gives a clone of every item to each of `N` graphs (the RFC's Multiply). For a number known
+    /// Gives a clone of every item to each of `N` graphs (Multiply in PyTorch's [DataPipes RFC](https://github.com/pytorch/pytorch/issues/49440)). For a number known
     /// at run time: `graph.split(Fork::new(n))`.
     ///
     /// The outputs share everything upstream, which runs once: the output that is polled drives it,

@@ -55,8 +55,8 @@ pub(crate) struct SegmentPlan {
     pub work: Work,
     pub workers: usize,
     pub concurrency: usize,
-    /// Number of morsels in flight at the start: of I/O as many as the first output needs, fewer if
-    /// the data turns out to be near; at workers of other machines the most.
+    /// Number of morsels in flight at the start: of I/O as many as the first output needs, once the
+    /// data is known not to be near; at workers of other machines the most.
     pub start: usize,
     /// True if the user fixed the concurrency.
     pub set_by_user: bool,

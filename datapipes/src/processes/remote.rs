@@ -21,7 +21,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Variable that both sides take the token from.
 pub(crate) const TOKEN: &str = "DATAPIPES_TOKEN";
-/// Starts of the address of a trainer in the variable `DATAPIPES_WORKER`.
+/// URL scheme of the address of a trainer, in the variable `DATAPIPES_WORKER`.
 pub(crate) const TCP: &str = "tcp://";
 pub(crate) const TLS: &str = "tls://";
 /// Default of [`Remote::at_most`].

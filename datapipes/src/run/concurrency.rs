@@ -186,7 +186,7 @@ impl Concurrency {
         self.due = Some(due * 4).filter(|&due| due <= LAST);
     }
 
-    /// Returns the number found so far, which is not that of a trial.
+    /// Returns the number found so far; during a trial, the number before it.
     pub(crate) fn proven(&self) -> usize {
         let tried = self.measured.as_ref().and_then(|measured| measured.tried);
         tried.map_or(self.size, |(whole, _)| whole)

@@ -34,8 +34,8 @@ const LIMITS: Limits = Limits {
 const SMALL_ITEMS: usize = 4096;
 const SMALL_BYTES: usize = 1 << 20;
 
-/// Multiple of items to make in one poll if they seldom wait.
-const TOGETHER: f64 = 5.0;
+/// Work that is worth a wake of the reader, which takes some microseconds of two threads.
+const WAKE_NS: f64 = 100_000.0;
 
 /// Executor of morsels: the pool, the async runtime or child processes.
 pub(crate) trait Spawner: Send {
@@ -152,13 +152,14 @@ impl MorselPace {
         }
     }
 
-    /// Returns how many items to make in one poll: more of those that seldom wait.
+    /// Returns how many items to make in one poll: as many as are worth a wake of the reader, and also
+    /// several longer ones if they seldom wait.
     fn at_once(&self, seldom_waits: bool) -> usize {
         let cost = self.cost.load(Relaxed) as f64;
-        items::at_once(
-            if seldom_waits { cost / TOGETHER } else { cost },
-            self.taken(),
-        )
+        match seldom_waits {
+            true => items::at_once(cost * items::AHEAD_NS / WAKE_NS, self.taken()),
+            false => items::at_once_across(WAKE_NS, cost, self.taken()),
+        }
     }
 
     fn learn(&self, items: usize, ns: u64) {
@@ -427,5 +428,15 @@ mod tests {
         first.take(6400);
         let second = MorselPace::after(taken);
         assert_eq!((second.taken(), second.at_once(false)), (6400, 101));
+    }
+
+    #[test]
+    fn short_items_come_together_as_far_as_they_are_worth_a_wake() {
+        let pace = MorselPace::after(Arc::new(AtomicUsize::new(6400)));
+        pace.learn(1, 10_000);
+        assert_eq!(pace.at_once(false), 10);
+        let long = MorselPace::after(Arc::new(AtomicUsize::new(6400)));
+        long.learn(1, 25_000);
+        assert_eq!((long.at_once(false), long.at_once(true)), (1, 4));
     }
 }

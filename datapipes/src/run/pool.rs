@@ -178,8 +178,10 @@ impl Pool {
     /// it rests. Without effect once the active threads stood still while others rested.
     pub(crate) fn set_active(&self, workers: usize) {
         let mut state = self.shared.lock();
-        if !state.needs_all {
-            state.active = workers.max(1);
+        let workers = workers.max(1);
+        // To wake threads that have nothing to do costs a consumer of quick batches half of its time.
+        if !state.needs_all && state.active != workers {
+            state.active = workers;
             drop(state);
             self.shared.wake.notify_all();
             self.shared.rest.notify_all();

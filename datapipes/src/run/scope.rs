@@ -20,7 +20,7 @@ pub(crate) struct Scope(Arc<Inner>);
 
 struct Inner {
     io: Handle,
-    /// Loader of this process that the epoch belongs to, unless it is the loader of the parent.
+    /// Number of the loader that the epoch belongs to; `None` in a child, whose loader is in the parent.
     engine: Option<u64>,
     /// Amount of work in progress: morsels, requests, polls and blocking work.
     busy: AtomicUsize,

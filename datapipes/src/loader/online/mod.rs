@@ -183,16 +183,16 @@ impl Windows {
         let settling = Stage::Settling(now, delivered);
         let settled = (depth + SETTLE.0, SETTLE.1);
         let window = (WINDOW.0.max(2 * depth), WINDOW.1);
+        if is_inline {
+            self.stage = Stage::Fresh;
+            self.next = delivered + WINDOW.0;
+            return;
+        }
         if let Stage::Fresh = self.stage {
             lock(tuner).rest(&run.engine);
         }
         // Batches and time since the stage began, and what it takes.
         let (so_far, takes) = match &self.stage {
-            _ if is_inline => {
-                self.stage = Stage::Fresh;
-                self.next = delivered + WINDOW.0;
-                return;
-            }
             Stage::Fresh => ((0, Duration::ZERO), settled),
             Stage::Settling(since, from) => ((delivered - from, now - *since), settled),
             Stage::Measuring(begin) => ((delivered - begin.delivered, now - begin.at), window),

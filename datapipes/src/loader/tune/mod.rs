@@ -1,4 +1,5 @@
-//! Finds settings for a loader by trying them: the grid of the tuner paper, and a search.
+//! Finds settings for a loader by trying them: the grid of DPT (Park and Synn, "Dataloader
+//! Parameter Tuner"), and a search.
 //!
 //! Settings change how fast batches come, never which or in what order.
 

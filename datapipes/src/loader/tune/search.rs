@@ -1,5 +1,5 @@
-//! The grid of the tuner paper, and a search that needs fewer runs: pure functions of what a point
-//! costs.
+//! The grid of DPT (Park and Synn, "Dataloader Parameter Tuner"), and a search that needs fewer runs:
+//! pure functions of what a point costs.
 
 use super::{Point, Trial};
 use crate::Result;

@@ -65,7 +65,7 @@ const CRASHES: usize = 1024;
 struct Part {
     rules: Rules,
     standing: Standing,
-    /// Time since when it has this number of workers, none or some.
+    /// Time of its last change from no workers to some, or back.
     since: Instant,
     waker: Option<Waker>,
 }

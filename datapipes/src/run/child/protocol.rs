@@ -270,7 +270,7 @@ pub(super) struct Done {
     pub number: u64,
     /// Nanoseconds of the job's polls.
     pub busy: u64,
-    /// Nanoseconds that the job took: those of its polls, or of the waiting too.
+    /// Nanoseconds that the job took, with its waits if it is I/O.
     pub spent: u64,
     /// Counts since the last output.
     pub counted: Counted,
