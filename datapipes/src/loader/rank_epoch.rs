@@ -291,45 +291,21 @@ impl<T: Send + 'static> RankEpoch<T> {
                 self.end_at(false, false);
                 self.tell_end();
             }
-            let running = match &mut self.stage {
+            match &self.stage {
                 RankState::Done => return Poll::Ready(None),
-                RankState::Running(running) => running,
-                RankState::Fresh => match self.start() {
-                    Ok(()) => continue,
-                    Err(error) => {
+                RankState::Running(_) => {}
+                RankState::Fresh => {
+                    if let Err(error) = self.start() {
                         self.stage = RankState::Done;
                         return Poll::Ready(Some(Err(error)));
                     }
-                },
-            };
-            if running.is_long() {
-                // The items that the consumer has, which may be fewer than a device stage has read.
-                // The consumer may still give the last one back.
-                let position = match &self.handed_over {
-                    Some(figures) => figures.taken.load(Ordering::Relaxed),
-                    None => self.delivered + self.failed - u64::from(self.taken),
-                };
-                running.trim(position);
+                }
             }
             let begun = Instant::now();
-            let (graph_ns, pending_polls) = running.run.spent();
-            let items = self.delivered + self.failed;
-            let totals = Totals {
-                items,
-                graph_ns,
-                pending_polls,
+            self.choose_place(begun);
+            let RankState::Running(running) = &mut self.stage else {
+                unreachable!("started above");
             };
-            if self.windows.is_due(self.delivered) {
-                let is_inline = running.is_inline();
-                self.windows
-                    .look(begun, self.delivered, &running.run, is_inline);
-            }
-            self.gain.before_poll(begun, totals);
-            if self.gain.is_wasted() && running.run.is_all_inline() {
-                running.move_back();
-            } else if self.gain.pays() && running.move_to_thread() {
-                self.gain.moved();
-            }
             let was_inline = running.is_inline();
             if was_inline {
                 running.run.inline.begin(begun);
@@ -364,32 +340,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 running.run.consumer_waits(cx);
             }
             let polled = ready!(polled);
-            let run = &running.run;
-            let since = self.waiting_since.take();
-            // The wait for the end is no wait for an item.
-            let waited = since.filter(|_| polled.is_some());
-            if let Some(since) = waited {
-                run.waits.record((ended - since).as_nanos() as u64, 1);
-            }
-            let timeline = run.engine.timeline.get(TraceLevel::Batch);
-            let recent = &run.engine.recent;
-            let asked = since.unwrap_or(begun);
-            let is_recorded =
-                recent.is_watched() && self.moments.polled(asked, self.delivered, recent);
-            self.traced = timeline.is_some() || is_recorded;
-            if let Some(timeline) = timeline {
-                let rank = self.share.rank.index;
-                self.events
-                    .asked(&timeline, rank, asked, waited.map(|_| ended));
-            }
-            // An epoch that is polled as a stream is wired on a thread of its own, so that its trace
-            // is there when the first item is.
-            if let Some(figures) = &self.handed_over
-                && figures.trace.get().is_none()
-                && let Some(trace) = running.trace()
-            {
-                let _ = figures.trace.set(trace);
-            }
+            self.record_poll(begun, ended, polled.is_some());
             match polled {
                 None => {
                     self.end_at(false, true);
@@ -403,6 +354,72 @@ impl<T: Send + 'static> RankEpoch<T> {
                     }
                 }
             }
+        }
+    }
+
+    /// Tunes and trims what runs, and decides if the graph runs on the consumer's thread.
+    fn choose_place(&mut self, begun: Instant) {
+        let RankState::Running(running) = &mut self.stage else {
+            return;
+        };
+        if running.is_long() {
+            // The items that the consumer has, which may be fewer than a device stage has read.
+            // The consumer may still give the last one back.
+            let position = match &self.handed_over {
+                Some(figures) => figures.taken.load(Ordering::Relaxed),
+                None => self.delivered + self.failed - u64::from(self.taken),
+            };
+            running.trim(position);
+        }
+        let (graph_ns, pending_polls) = running.run.spent();
+        let items = self.delivered + self.failed;
+        let totals = Totals {
+            items,
+            graph_ns,
+            pending_polls,
+        };
+        if self.windows.is_due(self.delivered) {
+            let is_inline = running.is_inline();
+            self.windows
+                .look(begun, self.delivered, &running.run, is_inline);
+        }
+        self.gain.before_poll(begun, totals);
+        if self.gain.is_wasted() && running.run.is_all_inline() {
+            running.move_back();
+        } else if self.gain.pays() && running.move_to_thread() {
+            self.gain.moved();
+        }
+    }
+
+    /// Records the wait that ended, for figures, trace and report; `is_item` is false at the end.
+    fn record_poll(&mut self, begun: Instant, ended: Instant, is_item: bool) {
+        let RankState::Running(running) = &self.stage else {
+            return;
+        };
+        let run = &running.run;
+        let since = self.waiting_since.take();
+        // The wait for the end is no wait for an item.
+        let waited = since.filter(|_| is_item);
+        if let Some(since) = waited {
+            run.waits.record((ended - since).as_nanos() as u64, 1);
+        }
+        let timeline = run.engine.timeline.get(TraceLevel::Batch);
+        let recent = &run.engine.recent;
+        let asked = since.unwrap_or(begun);
+        let is_recorded = recent.is_watched() && self.moments.polled(asked, self.delivered, recent);
+        self.traced = timeline.is_some() || is_recorded;
+        if let Some(timeline) = timeline {
+            let rank = self.share.rank.index;
+            self.events
+                .asked(&timeline, rank, asked, waited.map(|_| ended));
+        }
+        // An epoch that is polled as a stream is wired on a thread of its own, so that its trace
+        // is there when the first item is.
+        if let Some(figures) = &self.handed_over
+            && figures.trace.get().is_none()
+            && let Some(trace) = running.trace()
+        {
+            let _ = figures.trace.set(trace);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, Stats};
+use super::{ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, SegmentStats, Stats};
 use crate::graph::Op;
 use crate::plan::Placement;
 use crate::run::{Engine, SkipStats};
@@ -69,109 +69,36 @@ impl fmt::Display for Stats {
             "{:<22} {:>3} {:>10} {:>9} {:>7} {:>11} {:>9} {:>9}",
             "node", "", "items", "dropped", "errors", "busy", "p50", "p99"
         )?;
-        for node in &self.nodes {
-            let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
-            let NodeStats {
-                name,
-                items,
-                dropped,
-                errors,
-                ..
-            } = node;
-            write!(
-                f,
-                "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s"
-            )?;
-            if !node.item_time.is_empty() {
-                for share in [0.5, 0.99] {
-                    let time = format!("{:.1?}", node.item_time.quantile(share));
-                    write!(f, " {time:>9}")?;
-                }
-            }
-            match node.retried {
-                0 => writeln!(f)?,
-                tries => writeln!(f, ", {tries} tries again")?,
-            }
-        }
-        for SkipStats {
-            node,
-            kind,
-            items,
-            first,
-            last,
+        self.nodes.iter().try_for_each(|node| show_node(node, f))?;
+        self.skips
+            .iter()
+            .try_for_each(|skips| show_skips(skips, f))?;
+        (self.segments.iter()).try_for_each(|segment| show_segment(segment, f))?;
+        self.show_edges(f)?;
+        if let MemoryStats {
+            most,
+            limit: Some(limit),
             ..
-        } in &self.skips
+        } = self.memory
         {
-            writeln!(f, "skipped {items} in {node} ({kind}): {first}")?;
-            if items > &1 {
-                writeln!(f, "  the last: {last}")?;
-            }
-        }
-        for s in &self.segments {
-            write!(f, "segment {}: ", s.letter)?;
-            if s.inline {
-                write!(f, "inline, ")?;
-            }
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             writeln!(
                 f,
-                "{} items in {} morsels; busy {:.3} s, blocked on input {:.3} s, full {:.3} s, {:.1} of {} in flight",
-                s.items,
-                s.morsels,
-                s.busy.as_secs_f64(),
-                s.starved.as_secs_f64(),
-                s.full.as_secs_f64(),
-                s.occupancy,
-                s.concurrency
+                "memory: at most {:.1} of {:.1} MiB",
+                mib(most),
+                mib(limit)
             )?;
-            if !s.morsel_time.is_empty() {
-                writeln!(f, "  morsels: {}", s.morsel_time)?;
-            }
-            if let Some(p) = &s.processes {
-                let ProcessStats {
-                    started,
-                    died,
-                    replaced,
-                    crashed,
-                    pending,
-                    children,
-                } = p;
-                write!(
-                    f,
-                    "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
-                )?;
-                if *pending > 0 {
-                    write!(f, ", {pending} morsels wait")?;
-                }
-                for child in children {
-                    let ChildStats {
-                        process,
-                        machine,
-                        place,
-                        memory,
-                        items,
-                        jobs,
-                        bytes,
-                        silence,
-                    } = child;
-                    write!(f, "; {place}: ")?;
-                    match machine {
-                        Some(machine) => write!(
-                            f,
-                            "{} process {process}, {items} items, {} MiB sent, {jobs} morsels in hand",
-                            crate::error::escape(machine),
-                            bytes >> 20
-                        )?,
-                        None => {
-                            write!(f, "process {process}, {items} items, {} MiB", memory >> 20)?
-                        }
-                    }
-                    if *silence >= SILENT {
-                        write!(f, ", silent for {:.1} s", silence.as_secs_f64())?;
-                    }
-                }
-                writeln!(f)?;
-            }
         }
+        for tried in &self.tuned {
+            writeln!(f, "tuned: {tried}")?;
+        }
+        write!(f, "bottleneck: {}", self.bottleneck)
+    }
+}
+
+impl Stats {
+    /// Prints the queue, the device stage and the consumer.
+    fn show_edges(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.queue {
             None if self.device.is_some() => {
                 writeln!(
@@ -215,23 +142,116 @@ impl fmt::Display for Stats {
         if !self.waits.is_empty() {
             writeln!(f, "  waits: {}", self.waits)?;
         }
-        if let MemoryStats {
-            most,
-            limit: Some(limit),
-            ..
-        } = self.memory
-        {
-            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-            writeln!(
-                f,
-                "memory: at most {:.1} of {:.1} MiB",
-                mib(most),
-                mib(limit)
-            )?;
-        }
-        for tried in &self.tuned {
-            writeln!(f, "tuned: {tried}")?;
-        }
-        write!(f, "bottleneck: {}", self.bottleneck)
+        Ok(())
     }
+}
+
+fn show_node(node: &NodeStats, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
+    let NodeStats {
+        name,
+        items,
+        dropped,
+        errors,
+        ..
+    } = node;
+    write!(
+        f,
+        "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s"
+    )?;
+    if !node.item_time.is_empty() {
+        for share in [0.5, 0.99] {
+            let time = format!("{:.1?}", node.item_time.quantile(share));
+            write!(f, " {time:>9}")?;
+        }
+    }
+    match node.retried {
+        0 => writeln!(f),
+        tries => writeln!(f, ", {tries} tries again"),
+    }
+}
+
+fn show_skips(skips: &SkipStats, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let SkipStats {
+        node,
+        kind,
+        items,
+        first,
+        last,
+        ..
+    } = skips;
+    writeln!(f, "skipped {items} in {node} ({kind}): {first}")?;
+    if items > &1 {
+        writeln!(f, "  the last: {last}")?;
+    }
+    Ok(())
+}
+
+fn show_segment(s: &SegmentStats, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "segment {}: ", s.letter)?;
+    if s.inline {
+        write!(f, "inline, ")?;
+    }
+    writeln!(
+        f,
+        "{} items in {} morsels; busy {:.3} s, blocked on input {:.3} s, full {:.3} s, {:.1} of {} in flight",
+        s.items,
+        s.morsels,
+        s.busy.as_secs_f64(),
+        s.starved.as_secs_f64(),
+        s.full.as_secs_f64(),
+        s.occupancy,
+        s.concurrency
+    )?;
+    if !s.morsel_time.is_empty() {
+        writeln!(f, "  morsels: {}", s.morsel_time)?;
+    }
+    match &s.processes {
+        Some(processes) => show_processes(processes, f),
+        None => Ok(()),
+    }
+}
+
+fn show_processes(stats: &ProcessStats, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let ProcessStats {
+        started,
+        died,
+        replaced,
+        crashed,
+        pending,
+        children,
+    } = stats;
+    write!(
+        f,
+        "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
+    )?;
+    if *pending > 0 {
+        write!(f, ", {pending} morsels wait")?;
+    }
+    for child in children {
+        let ChildStats {
+            process,
+            machine,
+            place,
+            memory,
+            items,
+            jobs,
+            bytes,
+            silence,
+        } = child;
+        write!(f, "; {place}: ")?;
+        match machine {
+            Some(machine) => write!(
+                f,
+                "{} process {process}, {items} items, {} MiB sent, {jobs} morsels in hand",
+                crate::error::escape(machine),
+                bytes >> 20
+            )?,
+            None => write!(f, "process {process}, {items} items, {} MiB", memory >> 20)?,
+        }
+        if *silence >= SILENT {
+            write!(f, ", silent for {:.1} s", silence.as_secs_f64())?;
+        }
+    }
+    writeln!(f)
 }
