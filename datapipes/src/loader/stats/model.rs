@@ -46,6 +46,36 @@ pub(super) struct Needs {
     pub memory_bytes: f64,
 }
 
+/// Sums of what the segments need for a batch, in seconds.
+struct Sum<'a> {
+    parts: Vec<PartPace>,
+    /// Work of the pool's workers.
+    work: f64,
+    /// Segment with the most of it, and the slowest node of that.
+    slowest: (f64, Option<&'a NodeStats>),
+    /// Time on cores.
+    computed: f64,
+    /// Time if everything ran on the consumer's thread.
+    serial: f64,
+    /// Bytes.
+    memory: f64,
+}
+
+/// A segment, and what a change makes of it.
+struct SegmentChange<'a> {
+    segment: &'a SegmentStats,
+    /// Names of its nodes.
+    nodes: String,
+    slowest: Option<&'a NodeStats>,
+    /// Share of its work that is left.
+    left: f64,
+    /// Number in flight, if it is set.
+    set: Option<usize>,
+    workers: usize,
+    /// True if the measured run computed on all cores.
+    is_saturated: bool,
+}
+
 /// Place where the work of a node is done.
 #[derive(Clone, Copy, PartialEq)]
 enum Home {
@@ -137,7 +167,6 @@ impl<'a> Model<'a> {
     pub fn needs(&self, change: &Change) -> Needs {
         let stats = self.stats;
         let gone = self.gone(change.cached);
-        let wall = stats.wall.as_secs_f64();
         let step = change.step.map_or_else(
             || stats.wall.saturating_sub(stats.waited).as_secs_f64() / self.batches,
             |step| step.as_secs_f64(),
@@ -145,104 +174,21 @@ impl<'a> Model<'a> {
         let threads: Vec<_> = (0..self.threads.len())
             .map(|number| self.thread(number, &gone))
             .collect();
-        let works = |gone: &[bool]| -> f64 {
-            let threads = 0..self.threads.len();
-            threads.map(|number| self.work(number, gone)).sum()
-        };
-        let on_threads = works(&gone);
-        let parallel: Vec<_> = stats.segments.iter().enumerate().collect();
-        let cpu = |segment: &SegmentStats| {
-            segment.work == Work::Cpu && segment.processes.is_none() && !segment.inline
-        };
-        let computed: f64 = parallel
-            .iter()
-            .filter(|(_, segment)| cpu(segment))
-            .map(|(_, segment)| segment.cpu.as_secs_f64())
-            .sum();
-        let all = works(&vec![false; gone.len()]);
-        let is_saturated = computed + all * self.batches >= SATURATED * self.cores as f64 * wall;
-
         let mut parts = vec![part(PartKind::Consumer, "the step".to_owned(), step, None)];
         if let Some(device) = &stats.device {
             let seconds = device.busy.as_secs_f64() / self.batches;
-            parts.push(part(
-                PartKind::Device,
-                "the upload to the device".to_owned(),
-                seconds,
-                None,
-            ));
+            let name = "the upload to the device".to_owned();
+            parts.push(part(PartKind::Device, name, seconds, None));
         }
-        let (mut work, mut cpu_work, mut slowest) = (0.0, on_threads, (0.0, None));
         let workers = change.workers.unwrap_or(stats.workers);
-        let mut serial = on_threads;
-        let mut memory = stats.memory.most as f64;
-        for (number, segment) in parallel.iter().copied().filter(|(n, _)| self.is_active(*n)) {
-            let left = self.left(number, &gone);
-            let set = change.concurrency_of.iter().rev();
-            let set = set
-                .filter(|(of, _)| *of == number)
-                .map(|(_, set)| *set)
-                .next();
-            let set = set.or(change.concurrency.filter(|_| segment.work == Work::Io));
-            memory += segment.memory.most as f64 * (self.growth(segment, set, workers, left) - 1.0);
-            if left == 0.0 {
-                continue;
-            }
-            let node = self.slowest(|id| self.homes[id] == Home::Segment(number) && !gone[id]);
-            let nodes = segment.nodes.join(" → ");
-            let morsels = segment.morsels as f64 / self.batches;
-            let times = Times {
-                histogram: &segment.morsel_time,
-                is_ordered: segment.is_ordered,
-            };
-            if segment.work == Work::Io {
-                // Polls of requests are no work of the pool, but take a core.
-                cpu_work += segment.busy.as_secs_f64() / self.batches;
-                // Items of short requests share a morsel, one after another.
-                let (requests, part_of, more) = match change.round_trip {
-                    None => (morsels, 1.0, 0.0),
-                    Some(round_trip) => {
-                        let part_of = segment.morsels as f64 / segment.items.max(1) as f64;
-                        let least = segment.morsel_time.quantile(0.0).as_secs_f64();
-                        let more = round_trip.as_secs_f64() - least * part_of;
-                        (segment.items as f64 / self.batches, part_of, more)
-                    }
-                };
-                let most = set.unwrap_or(segment.most as usize).max(1);
-                let each = times.pace(most, most, |time| time * part_of + more);
-                serial += requests * times.pace(1, 1, |time| time * part_of + more);
-                let name = format!("{nodes}, at most {most} in flight");
-                let kind = PartKind::Requests(segment.letter);
-                parts.push(part(kind, name, requests * each, node));
-                if self.is_link(segment) {
-                    let name = format!("what {nodes} reads from, at its rate of now");
-                    let kind = PartKind::Link(segment.letter);
-                    parts.push(part(kind, name, wall / self.batches, node));
-                }
-                continue;
-            }
-            let busy = segment.busy.as_secs_f64() / self.batches * left;
-            if let (Some(_), count) = (&segment.processes, segment.workers.max(1)) {
-                let name = format!("{nodes}, in {count} processes");
-                let kind = PartKind::Segment(segment.letter);
-                parts.push(part(kind, name, busy / count as f64, node));
-                serial += busy;
-                continue;
-            }
-            let computed = segment.cpu.as_secs_f64() / self.batches * left;
-            let busy = if is_saturated { computed } else { busy };
-            (work, serial, cpu_work) = (work + busy, serial + busy, cpu_work + computed);
-            if busy > slowest.0 {
-                slowest = (busy, node);
-            }
-            if let Some(most) = set.or(segment.is_set.then_some(segment.most as usize)) {
-                let measured = segment.busy.as_secs_f64().max(f64::MIN_POSITIVE) / self.batches;
-                let each = times.pace(workers.clamp(1, most), most, |time| time);
-                let kind = PartKind::Segment(segment.letter);
-                let name = format!("{nodes}, at most {most} at once");
-                parts.push(part(kind, name, morsels * each * busy / measured, node));
-            }
-        }
+        let Sum {
+            mut parts,
+            work,
+            slowest,
+            computed,
+            serial,
+            memory,
+        } = self.segments(change, workers, &gone, parts);
         let memory_bytes = match stats.memory.limit {
             Some(limit) => memory.clamp(0.0, limit as f64),
             None => memory.max(0.0),
@@ -273,13 +219,13 @@ impl<'a> Model<'a> {
         parts.push(part(
             PartKind::Cores,
             name,
-            cpu_work / cores as f64,
+            computed / cores as f64,
             self.slowest(|id| !gone[id]),
         ));
         let graph = threads[0].seconds;
         parts.extend(threads);
         let most = |parts: &[PartPace]| parts.iter().map(|p| p.seconds).fold(0.0, f64::max);
-        let has_queue = parallel.iter().any(|(number, _)| self.is_active(*number))
+        let has_queue = self.active_segments().next().is_some()
             || stats.device.is_some()
             || ahead::pays(graph * 1e9, step * 1e9, 1.0);
         if has_queue {
@@ -288,6 +234,140 @@ impl<'a> Model<'a> {
         }
         let seconds = most(&parts).max(graph + step);
         needs(parts, seconds)
+    }
+
+    /// Returns the seconds of a batch on the threads that look at the stream as a whole.
+    fn on_threads(&self, gone: &[bool]) -> f64 {
+        let threads = 0..self.threads.len();
+        threads.map(|number| self.work(number, gone)).sum()
+    }
+
+    /// Returns true if the measured run computed on all cores.
+    fn is_saturated(&self) -> bool {
+        let stats = self.stats;
+        let on_workers = |segment: &&SegmentStats| {
+            segment.work == Work::Cpu && segment.processes.is_none() && !segment.inline
+        };
+        let segments = stats.segments.iter().filter(on_workers);
+        let computed: f64 = segments.map(|segment| segment.cpu.as_secs_f64()).sum();
+        let on_threads = self.on_threads(&vec![false; self.homes.len()]) * self.batches;
+        computed + on_threads >= SATURATED * self.cores as f64 * stats.wall.as_secs_f64()
+    }
+
+    fn active_segments(&self) -> impl Iterator<Item = (usize, &'a SegmentStats)> {
+        let segments = self.stats.segments.iter().enumerate();
+        segments.filter(|(number, _)| self.is_active(*number))
+    }
+
+    /// Sums what the segments need, after these parts.
+    fn segments(
+        &self,
+        change: &Change,
+        workers: usize,
+        gone: &[bool],
+        parts: Vec<PartPace>,
+    ) -> Sum<'a> {
+        let (on_threads, is_saturated) = (self.on_threads(gone), self.is_saturated());
+        let mut sum = Sum {
+            parts,
+            work: 0.0,
+            slowest: (0.0, None),
+            computed: on_threads,
+            serial: on_threads,
+            memory: self.stats.memory.most as f64,
+        };
+        for (number, segment) in self.active_segments() {
+            let left = self.left(number, gone);
+            let set = change.concurrency_of.iter().rev();
+            let set = set
+                .filter(|(of, _)| *of == number)
+                .map(|(_, set)| *set)
+                .next();
+            let set = set.or(change.concurrency.filter(|_| segment.work == Work::Io));
+            let growth = self.growth(segment, set, workers, left);
+            sum.memory += segment.memory.most as f64 * (growth - 1.0);
+            if left == 0.0 {
+                continue;
+            }
+            let of = SegmentChange {
+                segment,
+                nodes: segment.nodes.join(" → "),
+                slowest: self.slowest(|id| self.homes[id] == Home::Segment(number) && !gone[id]),
+                left,
+                set,
+                workers,
+                is_saturated,
+            };
+            match segment.work {
+                Work::Io => self.add_requests(of, change.round_trip, &mut sum),
+                Work::Cpu => self.add_work(of, &mut sum),
+            }
+        }
+        sum
+    }
+
+    /// Adds a segment of I/O: its requests, and what it reads from.
+    fn add_requests(&self, of: SegmentChange<'a>, round_trip: Option<Duration>, sum: &mut Sum<'a>) {
+        let SegmentChange { segment, nodes, .. } = of;
+        // Polls of requests are no work of the pool, but take a core.
+        sum.computed += segment.busy.as_secs_f64() / self.batches;
+        // Items of short requests share a morsel, one after another.
+        let (requests, part_of, more) = match round_trip {
+            None => (segment.morsels as f64 / self.batches, 1.0, 0.0),
+            Some(round_trip) => {
+                let part_of = segment.morsels as f64 / segment.items.max(1) as f64;
+                let least = segment.morsel_time.quantile(0.0).as_secs_f64();
+                let more = round_trip.as_secs_f64() - least * part_of;
+                (segment.items as f64 / self.batches, part_of, more)
+            }
+        };
+        let times = Times::of(segment);
+        let most = of.set.unwrap_or(segment.most as usize).max(1);
+        let each = times.pace(most, most, |time| time * part_of + more);
+        sum.serial += requests * times.pace(1, 1, |time| time * part_of + more);
+        let name = format!("{nodes}, at most {most} in flight");
+        let kind = PartKind::Requests(segment.letter);
+        (sum.parts).push(part(kind, name, requests * each, of.slowest));
+        if self.is_link(segment) {
+            let name = format!("what {nodes} reads from, at its rate of now");
+            let kind = PartKind::Link(segment.letter);
+            let seconds = self.stats.wall.as_secs_f64() / self.batches;
+            sum.parts.push(part(kind, name, seconds, of.slowest));
+        }
+    }
+
+    /// Adds a segment of CPU work, on workers or in processes.
+    fn add_work(&self, of: SegmentChange<'a>, sum: &mut Sum<'a>) {
+        let SegmentChange { segment, nodes, .. } = of;
+        let kind = PartKind::Segment(segment.letter);
+        let busy = segment.busy.as_secs_f64() / self.batches * of.left;
+        if segment.processes.is_some() {
+            let count = segment.workers.max(1);
+            let name = format!("{nodes}, in {count} processes");
+            (sum.parts).push(part(kind, name, busy / count as f64, of.slowest));
+            sum.serial += busy;
+            return;
+        }
+        let computed = segment.cpu.as_secs_f64() / self.batches * of.left;
+        let busy = if of.is_saturated { computed } else { busy };
+        sum.work += busy;
+        sum.serial += busy;
+        sum.computed += computed;
+        if busy > sum.slowest.0 {
+            sum.slowest = (busy, of.slowest);
+        }
+        if let Some(most) = of.set.or(segment.is_set.then_some(segment.most as usize)) {
+            let measured = segment.busy.as_secs_f64().max(f64::MIN_POSITIVE) / self.batches;
+            let each = Times::of(segment).pace(of.workers.clamp(1, most), most, |time| time);
+            let morsels = segment.morsels as f64 / self.batches;
+            let name = format!("{nodes}, at most {most} at once");
+            (sum.parts).push(part(
+                kind,
+                name,
+                morsels * each * busy / measured,
+                of.slowest,
+            ));
+        }
     }
 
     /// Returns what a thread needs for a batch.
@@ -349,7 +429,7 @@ impl<'a> Model<'a> {
     }
 
     /// Returns the slowest of some nodes.
-    fn slowest(&self, is_of: impl Fn(usize) -> bool) -> Option<&NodeStats> {
+    fn slowest(&self, is_of: impl Fn(usize) -> bool) -> Option<&'a NodeStats> {
         let nodes = self.stats.nodes.iter().enumerate();
         nodes
             .filter(|(id, _)| is_of(*id))
@@ -410,7 +490,14 @@ struct Times<'a> {
     is_ordered: bool,
 }
 
-impl Times<'_> {
+impl<'a> Times<'a> {
+    fn of(segment: &'a SegmentStats) -> Times<'a> {
+        Times {
+            histogram: &segment.morsel_time,
+            is_ordered: segment.is_ordered,
+        }
+    }
+
     /// Returns the seconds from one morsel to the next with so many servers, if at most `window`
     /// morsels are between the first that is not delivered yet and the last that has begun.
     fn pace(&self, servers: usize, window: usize, change: impl Fn(f64) -> f64) -> f64 {
