@@ -7,7 +7,7 @@ mod resume_cost;
 use std::sync::Arc;
 
 pub(crate) use self::explain::{Explain, segment_letter};
-use crate::graph::{Flow, FlowNode, Op};
+use crate::graph::{Flow, FlowNode, Op, Part};
 use crate::settings::{Order, Settings};
 use crate::{Arity, Processes, Role, Work};
 
@@ -179,45 +179,11 @@ impl Plan {
         {
             return;
         }
-        let above = node.inputs[0];
-        let fixed = node.node.concurrency;
-        let part = if PROCESSES {
-            node.node.part.as_ref()
-        } else {
-            None
-        };
-        if let Placement::Segment(number) = self.places[above.0] {
-            let segment = &mut self.segments[number];
-            let last = &flow.nodes[above.0];
-            let alone = last.readers.iter().sum::<usize>() == 1;
-            let same = match (&last.node.part, part) {
-                (Some(above), Some(part)) if PROCESSES => {
-                    // Pipes that ask for processes by themselves share them.
-                    Arc::ptr_eq(above, part)
-                        || (above.processes.is_none() && part.processes.is_none())
-                }
-                (above, _) if PROCESSES && (above.is_some() || part.is_some()) => false,
-                _ => {
-                    segment.work == hints.work
-                        && (fixed.is_none() || last.node.concurrency == fixed)
-                }
-            };
-            // A pipe that groups the children of one parent must be downstream of the fan-out that
-            // made them.
-            let same = same && (hints.is_shardable || segment.children);
-            if alone && same && segment.nodes.last() == Some(&above.0) {
-                segment.nodes.push(id);
-                segment.arity = segment.arity.max(hints.arity);
-                segment.children |= hints.children;
-                segment.seldom_waits &= hints.seldom_waits;
-                self.places[id] = Placement::Segment(number);
-                return;
-            }
-        }
-        if !hints.is_shardable {
+        let above = node.inputs[0].0;
+        if self.joins_segment(flow, id, node, above) || !hints.is_shardable {
             return;
         }
-        let processes = part.map(|part| {
+        let processes = part_of(node).map(|part| {
             let default = || {
                 settings
                     .processes
@@ -234,7 +200,7 @@ impl Plan {
         let workers = processes
             .as_ref()
             .map_or(settings.workers, |processes| processes.count);
-        let concurrency = fixed.or(match work {
+        let concurrency = node.node.concurrency.or(match work {
             Work::Cpu => None,
             Work::Io => settings.concurrency,
         });
@@ -260,8 +226,40 @@ impl Plan {
             children: hints.children,
             depth,
             processes,
-            fed: self.may_block(flow, above.0),
+            fed: self.may_block(flow, above),
         });
+    }
+
+    /// Adds a node to the segment of the node above, if it is the last one there and does the same
+    /// kind of work in the same place.
+    fn joins_segment(&mut self, flow: &Flow, id: usize, node: &FlowNode, above: usize) -> bool {
+        let Placement::Segment(number) = self.places[above] else {
+            return false;
+        };
+        let (hints, fixed) = (node.hints(), node.node.concurrency);
+        let segment = &mut self.segments[number];
+        let last = &flow.nodes[above];
+        let alone = last.readers.iter().sum::<usize>() == 1;
+        let same = match (&last.node.part, part_of(node)) {
+            (Some(above), Some(part)) if PROCESSES => {
+                // Pipes that ask for processes by themselves share them.
+                Arc::ptr_eq(above, part) || (above.processes.is_none() && part.processes.is_none())
+            }
+            (above, part) if PROCESSES && (above.is_some() || part.is_some()) => false,
+            _ => segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed),
+        };
+        // A pipe that groups the children of one parent must be downstream of the fan-out that
+        // made them.
+        let same = same && (hints.is_shardable || segment.children);
+        let joins = alone && same && segment.nodes.last() == Some(&above);
+        if joins {
+            segment.nodes.push(id);
+            segment.arity = segment.arity.max(hints.arity);
+            segment.children |= hints.children;
+            segment.seldom_waits &= hints.seldom_waits;
+            self.places[id] = Placement::Segment(number);
+        }
+        joins
     }
 
     /// Returns true if reading a node's output may run users' functions on the reading thread.
@@ -451,6 +449,11 @@ impl Plan {
             + self.segments.iter().map(|s| s.bytes).sum::<usize>()
             + queues.sum::<usize>()
     }
+}
+
+/// Returns the part in processes that a node belongs to, where there are processes.
+fn part_of(node: &FlowNode) -> Option<&Arc<Part>> {
+    node.node.part.as_ref().filter(|_| PROCESSES)
 }
 
 /// Returns true if a checkpoint can include a node whose items arrive in any order: the node knows
