@@ -55,6 +55,7 @@ pub(crate) struct RunInfo {
     pub partial: bool,
     /// Records the streams of random numbers that nodes ask for.
     pub draws: Option<Arc<Draws>>,
+    pub first_steps: Option<Arc<dyn FirstSteps>>,
 }
 
 /// Streams of random numbers that nodes asked for: the item of each, and its key.
@@ -102,6 +103,18 @@ impl SharedByNode {
 /// Runs blocking work where it disturbs nobody; implemented by the executor.
 pub(crate) trait Offload: Send + Sync {
     fn offload(&self, work: Box<dyn FnOnce() + Send>);
+}
+
+/// Computes which steps use items first; implemented by the executor.
+pub(crate) trait FirstSteps: Send + Sync {
+    /// Returns the steps of items in the output of a source, a `Chunk` of this type; `None` if they
+    /// do not follow from the graph.
+    fn first_steps(
+        &self,
+        node: &str,
+        output: (TypeId, Box<dyn Any + Send>),
+        of: &[Origin],
+    ) -> Option<Vec<Option<u64>>>;
 }
 
 /// Records calls of nodes while somebody writes them down; implemented by the executor.
@@ -421,6 +434,33 @@ impl Context {
             }
         };
         outcome.map_err(Error::panic)
+    }
+
+    /// Returns the first step of this rank's epoch that would use each of some items of a source, if
+    /// `output` were all that the source gives: so that an error about files which are used much
+    /// later can say when. The step is the place of the loader's output, counted from 0, with these
+    /// items or what becomes of them.
+    ///
+    /// It is computed without running any function on the data: downstream of the source there may
+    /// be pipes that [select](field@crate::Hints::selects), which are run on `output`, and after
+    /// them pipes of [one output for each input](crate::Arity::One) and
+    /// [batches](crate::Role::Batch). `None` for an item that this rank does not use, and for all of
+    /// them in other graphs, in an order in which steps depend on time, and in another process. Items
+    /// that fail and are skipped are not taken into account.
+    pub async fn first_steps<T: Send + 'static>(
+        &self,
+        output: Chunk<T>,
+        of: Vec<Origin>,
+    ) -> Vec<Option<u64>> {
+        let (count, node) = (of.len(), self.node().clone());
+        let steps = self.0.run.first_steps.clone();
+        let compute = move || {
+            let output = (TypeId::of::<T>(), Box::new(output) as Box<dyn Any + Send>);
+            steps?.first_steps(&node, output, &of)
+        };
+        // A pipe that panics will do so again where it is seen.
+        let computed = self.blocking(compute).await.ok().flatten();
+        computed.unwrap_or_else(|| vec![None; count])
     }
 
     /// Returns true if the pipe is applied to some of the samples of a batch that it made before,
