@@ -13,6 +13,8 @@ use super::metrics;
 #[cfg(feature = "monitor")]
 use super::monitor;
 use super::online::OnlineTuner;
+#[cfg(feature = "tune")]
+use super::settings_file::Kept;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
@@ -81,6 +83,7 @@ impl<T: Send + 'static> Builder<T> {
     /// else.
     pub fn workers(mut self, workers: usize) -> Self {
         (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        self.settings.found.workers = None;
         self
     }
 
@@ -125,7 +128,10 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Sets workers and prefetch as a [`Tuner`](super::tune::Tuner) found them, from the file that
     /// [`Tuning::save`](super::tune::Tuning::save) or [`DataLoader::save_settings`] wrote; feature
-    /// `tune`. The first epoch begins with the requests in flight that the run before had found. As for all settings, the
+    /// `tune`. The first epoch begins with the requests in flight that the run before had found. What
+    /// the loader of that run [tuned](Self::tune) by itself is where this one begins, and is tuned
+    /// again; it stays as it is where nothing is tuned. Of workers there are never more than this
+    /// machine has cores. As for all settings, the
     /// last call wins: [`workers`](Self::workers) and [`prefetch`](Self::prefetch) replace the
     /// values of the file if they are called after it, and are replaced if they are called before.
     /// Items and their order do not change.
@@ -142,12 +148,26 @@ impl<T: Send + 'static> Builder<T> {
     #[cfg(feature = "tune")]
     pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
         let flow = Flow::new(&self.graph.root());
-        let found = super::settings_file::load(path.as_ref(), &flow)?;
-        if let Some(workers) = found.workers {
-            (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        let Kept {
+            workers,
+            prefetch,
+            found,
+            requests,
+        } = super::settings_file::load(path.as_ref(), &flow)?;
+        self.requests = requests;
+        if let Some(workers) = workers {
+            self = self.workers(workers);
+        } else if let Some(workers) = found.workers {
+            if !self.settings.auto_workers {
+                self = self.cpu_share(1.0);
+            }
+            self.settings.found.workers = Some(workers);
         }
-        self.settings.prefetch = found.prefetch.or(self.settings.prefetch);
-        self.requests = found.requests;
+        if let Some(prefetch) = prefetch {
+            self = self.prefetch(prefetch);
+        } else if found.prefetch.is_some() {
+            (self.settings.prefetch, self.settings.found.prefetch) = (None, found.prefetch);
+        }
         Ok(self)
     }
 
@@ -165,6 +185,7 @@ impl<T: Send + 'static> Builder<T> {
     /// item in some microseconds, or the consumer takes no time for it.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
+        self.settings.found.prefetch = None;
         self
     }
 
@@ -534,7 +555,13 @@ impl<T: Send + 'static> Builder<T> {
     /// # Errors
     /// All problems of the graph and the settings that can be found without reading data, together,
     /// each with the name of its node.
-    pub fn build(self) -> Result<DataLoader<T>, BuildError> {
+    pub fn build(mut self) -> Result<DataLoader<T>, BuildError> {
+        let settings = &mut self.settings;
+        if let Some(workers) = settings.found.workers
+            && settings.tune != Some(true)
+        {
+            settings.workers = workers.min(settings.workers);
+        }
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings, self.on_error.most())?;
         if let Some((path, _)) = &self.autosave

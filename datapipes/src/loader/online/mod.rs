@@ -7,8 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tune")]
+pub(super) use self::search::MOST_READY;
 use self::search::{Figures, Search, Setting};
 use crate::run::{Engine, EpochRun, EpochsSeen};
+#[cfg(feature = "tune")]
+use crate::settings::Found;
 use crate::sync::lock;
 
 /// Smallest number of batches of a window, and its shortest time.
@@ -29,17 +33,20 @@ pub(super) struct OnlineTuner {
 impl OnlineTuner {
     /// Returns the tuner of a loader; `None` if there is nothing that it may change.
     pub fn of(engine: &Engine) -> Option<Self> {
-        let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
-        let may_change = (
-            settings.tune == Some(true) && settings.auto_workers && settings.workers > 1,
-            prefetch.adaptive && prefetch.items > 0,
-        );
-        let begin = Setting {
+        let settings = &engine.settings;
+        let may_change = may_change(engine);
+        let planned = Setting {
             workers: settings.workers,
-            prefetch: prefetch.items,
+            prefetch: engine.plan.prefetch.items,
         };
         let may_tune = settings.tune != Some(false) && settings.workers > 0;
-        (may_tune && (may_change.0 || may_change.1)).then(|| OnlineTuner::new(begin, may_change))
+        (may_tune && (may_change.0 || may_change.1)).then(|| {
+            let mut tuner = OnlineTuner::new(planned, may_change);
+            if let Some(workers) = settings.found.workers {
+                tuner.search.begin_with(workers);
+            }
+            tuner
+        })
     }
 
     fn new(begin: Setting, may_change: (bool, bool)) -> Self {
@@ -49,15 +56,21 @@ impl OnlineTuner {
         }
     }
 
-    /// Returns workers and prefetch, where others are better than those of the plan.
+    /// Returns workers and prefetch where others are better than those of the plan, and otherwise what
+    /// an earlier run found.
     #[cfg(feature = "tune")]
-    pub fn found(&self, engine: &Engine) -> (Option<usize>, Option<usize>) {
+    pub fn found(&self, engine: &Engine) -> Found {
         let Setting { workers, prefetch } = self.search.best();
+        let settings = &engine.settings;
         let is_other = |found: usize, planned| (found != planned).then_some(found);
-        (
-            is_other(workers, engine.settings.workers),
-            is_other(prefetch, engine.plan.prefetch.items),
-        )
+        Found {
+            workers: match may_change(engine).0 {
+                // All of the planned workers are what a run begins with.
+                true => is_other(workers, settings.workers),
+                false => settings.found.workers,
+            },
+            prefetch: is_other(prefetch, engine.plan.prefetch.items).or(settings.found.prefetch),
+        }
     }
 
     /// Adds a window, and applies the settings of the next. Returns true if they are others.
@@ -103,6 +116,15 @@ impl OnlineTuner {
         }
         now != before
     }
+}
+
+/// Returns true for workers and for prefetch if they may be changed.
+fn may_change(engine: &Engine) -> (bool, bool) {
+    let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
+    (
+        settings.tune == Some(true) && settings.auto_workers && settings.workers > 1,
+        prefetch.adaptive && prefetch.items > 0,
+    )
 }
 
 /// Windows of the epoch of a rank.

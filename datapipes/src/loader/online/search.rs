@@ -12,7 +12,7 @@ const WAITS_NOT: f64 = 0.01;
 /// Share of the time that the queue is full, from which on a longer one could hold more.
 const BURSTS: f64 = 0.01;
 /// Largest number of items that the tuner keeps ready, beyond those of an adaptive queue.
-const MOST_READY: usize = 16;
+pub(in crate::loader) const MOST_READY: usize = 16;
 /// Relative difference below which two settings are equally fast.
 const TIE: f64 = 0.02;
 /// Relative loss in the first windows that ends a trial.
@@ -204,6 +204,13 @@ impl Search {
             left: 0.0,
             pause: PAUSE.0,
             given: 0.0,
+        }
+    }
+
+    /// Begins with this number of workers, if it may be chosen.
+    pub fn begin_with(&mut self, workers: usize) {
+        if self.workers.contains(&workers) {
+            self.best.workers = workers;
         }
     }
 
