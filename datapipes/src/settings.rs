@@ -78,7 +78,7 @@ pub(crate) struct Settings {
     pub processes: Option<Processes>,
 }
 
-/// What an earlier run tuned by itself: this run begins with it, where nothing was chosen.
+/// Settings that an earlier run tuned by itself: this run begins with them, where nothing was chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub workers: Option<usize>,

@@ -61,7 +61,7 @@ pub struct LockedFile {
 pub(super) struct Difference {
     /// Name of the file; empty if it is about none.
     pub name: String,
-    /// What is different, in words, with the name.
+    /// The difference in words, with the name.
     pub text: String,
     /// True if the lock does not have the file.
     pub is_new: bool,

@@ -104,13 +104,14 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets if the loader tunes itself while its epochs run: with `true` its workers and its queue, with
-    /// `false` neither, by default its queue alone.
+    /// Sets if the loader tunes itself while its epochs run: with `true` its workers, its processes and
+    /// its queue, with `false` none of them, by default its queue alone.
     ///
     /// It looks for the settings with which the consumer gets its batches fastest, its own step
     /// included: the number of active CPU workers, from one to those planned, which leaves cores to a
-    /// step that needs them; and the smallest number of batches kept [ready](Self::prefetch), from 1 to
-    /// 16. It tries one change at a time, for some
+    /// step that needs them; the number of [processes](Graph::in_processes) of a part that get work, from
+    /// one to those given (the others wait); and the smallest number of batches kept
+    /// [ready](Self::prefetch), from 1 to 16. It tries one change at a time, for some
     /// windows of a quarter of a second or more, in turn with the settings before. It keeps what is
     /// faster, and what is equally fast with less. Only what can help is tried: more if the consumer
     /// waits, and then fewer workers, since they may hold each other up; less if it does not wait. [`DataLoader::stats`](super::DataLoader::stats) prints what was
@@ -119,8 +120,9 @@ impl<T: Send + 'static> Builder<T> {
     /// Items and their order do not change. What was set by [`workers`](Self::workers) or
     /// [`prefetch`](Self::prefetch) stays as it is. The queue grows only while less than 80 % of
     /// [`memory`](Self::memory) is in use. Nothing is tried without workers, while several epochs of
-    /// the loader run, and in epochs shorter than some windows. All workers are active then, and at the
-    /// start of each epoch.
+    /// the loader run, and in epochs shorter than some windows. All workers and processes are active
+    /// then, and at the start of each epoch. Of several parts none has more active processes than the
+    /// number that is tried; workers of other machines are not tuned.
     pub fn tune(mut self, tune: bool) -> Self {
         self.settings.tune = Some(tune);
         self

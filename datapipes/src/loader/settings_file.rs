@@ -28,7 +28,7 @@ struct Form {
     version: u64,
     workers: Option<usize>,
     prefetch: Option<usize>,
-    /// What the loader tuned itself.
+    /// Values that the loader found while it ran.
     #[serde(default)]
     tuned_workers: Option<usize>,
     #[serde(default)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "tune")]
 pub(super) use self::search::MOST_READY;
-use self::search::{Figures, Search, Setting};
+use self::search::{Figures, MayChange, Search, Setting};
 use crate::run::{Engine, EpochRun, EpochsSeen};
 #[cfg(feature = "tune")]
 use crate::settings::Found;
@@ -35,13 +35,9 @@ impl OnlineTuner {
     pub fn of(engine: &Engine) -> Option<Self> {
         let settings = &engine.settings;
         let may_change = may_change(engine);
-        let planned = Setting {
-            workers: settings.workers,
-            prefetch: engine.plan.prefetch.items,
-        };
         let may_tune = settings.tune != Some(false) && settings.workers > 0;
-        (may_tune && (may_change.0 || may_change.1)).then(|| {
-            let mut tuner = OnlineTuner::new(planned, may_change);
+        (may_tune && may_change != MayChange::default()).then(|| {
+            let mut tuner = OnlineTuner::new(planned(engine), may_change);
             if let Some(workers) = settings.found.workers {
                 tuner.search.begin_with(workers);
             }
@@ -49,7 +45,7 @@ impl OnlineTuner {
         })
     }
 
-    fn new(begin: Setting, may_change: (bool, bool)) -> Self {
+    fn new(begin: Setting, may_change: MayChange) -> Self {
         OnlineTuner {
             search: Search::new(begin, may_change),
             is_resting: false,
@@ -60,11 +56,13 @@ impl OnlineTuner {
     /// an earlier run found.
     #[cfg(feature = "tune")]
     pub fn found(&self, engine: &Engine) -> Found {
-        let Setting { workers, prefetch } = self.search.best();
+        let Setting {
+            workers, prefetch, ..
+        } = self.search.best();
         let settings = &engine.settings;
         let is_other = |found: usize, planned| (found != planned).then_some(found);
         Found {
-            workers: match may_change(engine).0 {
+            workers: match may_change(engine).workers {
                 // All of the planned workers are what a run begins with.
                 true => is_other(workers, settings.workers),
                 false => settings.found.workers,
@@ -93,16 +91,18 @@ impl OnlineTuner {
     fn rest(&mut self, engine: &Engine) {
         self.search.end_trial();
         self.is_resting = true;
-        engine.set_active_workers(engine.settings.workers);
-        let prefetch = self.search.now().prefetch;
-        engine.live.depth.store(prefetch, Ordering::Relaxed);
+        let all = Setting {
+            prefetch: self.search.now().prefetch,
+            ..planned(engine)
+        };
+        set(all, engine);
     }
 
     /// Returns to the best settings after a rest. Returns true if they are others.
     fn resume(&mut self, engine: &Engine) -> bool {
         let all = Setting {
-            workers: engine.settings.workers,
-            ..self.search.now()
+            prefetch: self.search.now().prefetch,
+            ..planned(engine)
         };
         std::mem::take(&mut self.is_resting) && self.apply(all, engine)
     }
@@ -111,20 +111,45 @@ impl OnlineTuner {
     fn apply(&self, before: Setting, engine: &Engine) -> bool {
         let now = self.search.now();
         if now != before {
-            engine.set_active_workers(now.workers);
-            engine.live.depth.store(now.prefetch, Ordering::Relaxed);
+            set(now, engine);
         }
         now != before
     }
 }
 
-/// Returns true for workers and for prefetch if they may be changed.
-fn may_change(engine: &Engine) -> (bool, bool) {
+/// Returns the settings that may be changed.
+fn may_change(engine: &Engine) -> MayChange {
     let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
-    (
-        settings.tune == Some(true) && settings.auto_workers && settings.workers > 1,
-        prefetch.adaptive && prefetch.items > 0,
-    )
+    let all = settings.tune == Some(true);
+    MayChange {
+        workers: all && settings.auto_workers && settings.workers > 1,
+        prefetch: prefetch.adaptive && prefetch.items > 0,
+        processes: all && planned(engine).processes > 1,
+    }
+}
+
+/// Returns the settings of the plan, with the processes of the part that has most on this machine.
+fn planned(engine: &Engine) -> Setting {
+    let parts = engine.plan.segments.iter();
+    let parts = parts.filter_map(|segment| segment.processes.as_ref());
+    let here = parts.filter(|processes| !processes.is_remote());
+    Setting {
+        workers: engine.settings.workers,
+        prefetch: engine.plan.prefetch.items,
+        processes: here.map(|processes| processes.count).max().unwrap_or(0),
+    }
+}
+
+/// Sets what is active from now on.
+fn set(setting: Setting, engine: &Engine) {
+    let Setting {
+        workers,
+        prefetch,
+        processes,
+    } = setting;
+    engine.set_active_workers(workers);
+    engine.live.depth.store(prefetch, Ordering::Relaxed);
+    engine.live.processes.store(processes, Ordering::Relaxed);
 }
 
 /// Windows of the epoch of a rank.

@@ -3,6 +3,12 @@ use super::*;
 use crate::loader::Builder;
 use crate::{DataLoader, Graph};
 
+const BOTH: MayChange = MayChange {
+    workers: true,
+    prefetch: true,
+    processes: false,
+};
+
 /// Returns a loader whose items take 100 µs.
 fn loader() -> DataLoader<Vec<u64>> {
     let graph = Graph::range(0..4000)
@@ -59,8 +65,9 @@ fn tuner() -> Arc<Mutex<OnlineTuner>> {
     let begin = Setting {
         workers: 4,
         prefetch: 4,
+        processes: 0,
     };
-    Arc::new(Mutex::new(OnlineTuner::new(begin, (true, true))))
+    Arc::new(Mutex::new(OnlineTuner::new(begin, BOTH)))
 }
 
 /// Returns a function that takes a batch of the running epoch, 10 ms later than the last, as a
@@ -182,7 +189,7 @@ fn with_found(name: &str, found: Setting) -> (std::path::PathBuf, Builder<Vec<u6
     let path = std::env::temp_dir().join(name);
     let graph = || Graph::range(0..40).batch(4);
     let loader = DataLoader::builder(graph()).tune(true).build().unwrap();
-    let tuner = OnlineTuner::new(found, (true, true));
+    let tuner = OnlineTuner::new(found, BOTH);
     let loader = DataLoader {
         tuner: Some(Arc::new(Mutex::new(tuner))),
         ..loader
@@ -198,6 +205,7 @@ fn what_was_found_is_where_the_next_run_begins_and_is_still_tuned() {
     let found = Setting {
         workers: 1,
         prefetch: 7,
+        processes: 0,
     };
     let (path, builder) = with_found("begin", found);
     let loader = builder.tune(true).build().unwrap();
@@ -233,6 +241,7 @@ fn what_was_found_is_set_where_nothing_is_tuned_and_is_kept() {
     let found = Setting {
         workers: 1,
         prefetch: 7,
+        processes: 0,
     };
     let (path, builder) = with_found("set", found);
     let loader = builder.tune(false).build().unwrap();

@@ -94,15 +94,16 @@ impl Engine {
             .iter()
             .map(|_| Arc::new(batch_buffer::Pool::new(plan.prefetch.bytes)))
             .collect();
+        let live = Live::new(plan.prefetch.items);
         Engine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             #[cfg(target_os = "linux")]
             supervisors: plan
                 .segments
                 .iter()
-                .map(|segment| supervisors(&flow, segment, &plan.rows))
+                .map(|segment| supervisors(&flow, segment, &plan.rows, &live.processes))
                 .collect(),
-            live: Live::new(plan.prefetch.items),
+            live,
             flow,
             plan,
             settings,
