@@ -53,33 +53,39 @@ pub(crate) struct RunInfo {
     pub largest_item: Option<usize>,
     /// True if nodes are applied to a part of a batch.
     pub partial: bool,
-    /// Records the streams of random numbers that nodes ask for.
+    /// Records the streams of random numbers that nodes ask for, while an item is replayed.
     pub draws: Option<Arc<Draws>>,
+    pub first_steps: Option<Arc<dyn FirstSteps>>,
 }
 
-/// Streams of random numbers that nodes asked for: the item of each, and its key.
-#[derive(Default)]
-pub(crate) struct Draws(Mutex<Vec<(Origin, [u64; 4])>>);
+/// The first stream of random numbers that each node asked for, for one item or for one that it comes
+/// from or became.
+pub(crate) struct Draws {
+    item: Origin,
+    /// Keys of the streams, by [`Inner::node_key`].
+    keys: Mutex<HashMap<u64, [u64; 4]>>,
+}
 
 impl Draws {
-    /// Number of streams that are kept, for a node that is run over many items.
-    const MOST: usize = 4096;
-
-    fn add(&self, origin: &Origin, key: [u64; 4]) {
-        let mut draws = lock(&self.0);
-        if draws.len() < Draws::MOST {
-            draws.push((origin.clone(), key));
+    pub(crate) fn of(item: Origin) -> Self {
+        Draws {
+            item,
+            keys: Mutex::default(),
         }
     }
 
-    /// Returns the first `N` words of the stream that the node asked for, for this item or one that
-    /// it comes from or became, and forgets all streams.
-    pub(crate) fn take<const N: usize>(&self, node: &str, item: &Origin) -> Option<[u32; N]> {
-        let node = crate::rng::hash_name(node);
-        let draws = std::mem::take(&mut *lock(&self.0));
-        let mut draws = draws.into_iter();
-        let (_, key) = draws.find(|(origin, key)| key[2] == node && origin.is_related(item))?;
-        let mut rng = Rng::from_key(key);
+    fn add(&self, node: u64, origin: &Origin, key: [u64; 4]) {
+        // Siblings that come along may be many.
+        if origin.is_related(&self.item) {
+            lock(&self.keys).entry(node).or_insert(key);
+        }
+    }
+
+    /// Returns the first `N` words of the stream of a node, and forgets all streams.
+    pub(crate) fn take<const N: usize>(&self, node: &str) -> Option<[u32; N]> {
+        let keys = std::mem::take(&mut *lock(&self.keys));
+        let key = keys.get(&crate::rng::hash_name(node))?;
+        let mut rng = Rng::from_key(*key);
         Some(std::array::from_fn(|_| rng.next_u32()))
     }
 }
@@ -102,6 +108,18 @@ impl SharedByNode {
 /// Runs blocking work where it disturbs nobody; implemented by the executor.
 pub(crate) trait Offload: Send + Sync {
     fn offload(&self, work: Box<dyn FnOnce() + Send>);
+}
+
+/// Computes which steps use items first; implemented by the executor.
+pub(crate) trait FirstSteps: Send + Sync {
+    /// Returns the steps of items in the output of a source, a `Chunk` of this type; `None` if they
+    /// do not follow from the graph.
+    fn first_steps(
+        &self,
+        node: &str,
+        output: (TypeId, Box<dyn Any + Send>),
+        of: &[Origin],
+    ) -> Option<Vec<Option<u64>>>;
 }
 
 /// Records calls of nodes while somebody writes them down; implemented by the executor.
@@ -258,7 +276,7 @@ impl Context {
     pub fn rng(&self, origin: &Origin) -> Rng {
         let key = self.key(mix(origin.key()) ^ ITEM);
         if let Some(draws) = &self.0.run.draws {
-            draws.add(origin, key);
+            draws.add(self.0.node_key, origin, key);
         }
         Rng::from_key(key)
     }
@@ -421,6 +439,33 @@ impl Context {
             }
         };
         outcome.map_err(Error::panic)
+    }
+
+    /// Returns the first step of this rank's epoch that would use each of some items of a source, if
+    /// `output` were all that the source gives: so that an error about files which are used much
+    /// later can say when. The step is the place of the loader's output, counted from 0, with these
+    /// items or what becomes of them.
+    ///
+    /// It is computed without running any function on the data: downstream of the source there may
+    /// be pipes that [select](field@crate::Hints::selects), which are run on `output`, and after
+    /// them pipes of [one output for each input](crate::Arity::One) and
+    /// [batches](crate::Role::Batch). `None` for an item that this rank does not use, and for all of
+    /// them in other graphs, in an order in which steps depend on time, and in another process. Items
+    /// that fail and are skipped are not taken into account.
+    pub async fn first_steps<T: Send + 'static>(
+        &self,
+        output: Chunk<T>,
+        of: Vec<Origin>,
+    ) -> Vec<Option<u64>> {
+        let (count, node) = (of.len(), self.node().clone());
+        let steps = self.0.run.first_steps.clone();
+        let compute = move || {
+            let output = (TypeId::of::<T>(), Box::new(output) as Box<dyn Any + Send>);
+            steps?.first_steps(&node, output, &of)
+        };
+        // A pipe that panics will do so again where it is seen.
+        let computed = self.blocking(compute).await.ok().flatten();
+        computed.unwrap_or_else(|| vec![None; count])
     }
 
     /// Returns true if the pipe is applied to some of the samples of a batch that it made before,

@@ -59,6 +59,7 @@ pub(crate) struct Settings {
     pub tune: Option<bool>,
     pub order: Order,
     pub prefetch: Option<usize>,
+    pub found: Found,
     pub concurrency: Option<usize>,
     pub memory: Option<usize>,
     /// Bytes of the largest item, if they are known before.
@@ -75,6 +76,13 @@ pub(crate) struct Settings {
     pub resumable: bool,
     /// Settings of the processes of pipes that want a process of their own.
     pub processes: Option<Processes>,
+}
+
+/// Settings that an earlier run tuned by itself: this run begins with them, where nothing was chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub workers: Option<usize>,
+    pub prefetch: Option<usize>,
 }
 
 /// Bytes that may wait on all edges together, if no limit is given.
@@ -96,6 +104,7 @@ impl Default for Settings {
             tune: None,
             order: Order::Strict,
             prefetch: None,
+            found: Found::default(),
             concurrency: None,
             memory: None,
             largest_item: None,

@@ -231,7 +231,7 @@ pub trait StoreExt: Store + Sized {
     ///
     /// store.put("c.txt", "three");
     /// let error = texts().collect().unwrap_err().to_string();
-    /// assert!(error.ends_with("c.txt (file 2 now) is new"), "{error}");
+    /// assert!(error.ends_with("c.txt (file 2 now) is new, first used by step 2"), "{error}");
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     fn locked(self, lock: &Lock) -> Locked<Self> {

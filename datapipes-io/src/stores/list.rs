@@ -12,6 +12,7 @@ use futures::stream;
 use super::Store;
 use super::names::Listed;
 use super::pattern::Pattern;
+use super::refused::Refused;
 use crate::FileRef;
 
 /// Lists the objects of a store that match a pattern; see
@@ -101,7 +102,7 @@ impl Source for ListStore {
                             origin,
                         ))
                     }
-                    Err(error) => Err(error.of(&origin)),
+                    Err(error) => Err(with_steps(error, &store, &pattern, &cx).await.of(&origin)),
                 };
                 index += 1;
                 match given.next(&found) {
@@ -133,6 +134,27 @@ impl Source for ListStore {
     fn weigh(&self, file: &FileRef) -> Option<usize> {
         Some(size_of::<FileRef>() + file.path.as_os_str().len())
     }
+}
+
+/// Adds to a refusal the first steps that would use the files.
+async fn with_steps(
+    error: Error,
+    store: &Arc<dyn Store>,
+    pattern: &Pattern,
+    cx: &Context,
+) -> Error {
+    let Some(refused) = Refused::of_error(&error) else {
+        return error;
+    };
+    let steps_of = |names: Vec<String>, places: Vec<u64>| {
+        let files = names.into_iter();
+        let files = files.map(|name| FileRef::stored(store.clone(), name, None));
+        let wanted = places.into_iter().map(|place| cx.origin(place));
+        cx.first_steps(cx.run(files.collect(), 0), wanted.collect())
+    };
+    let is_used = |name: &str| pattern.accepts(Path::new(name));
+    let refused = refused.clone().with_steps(is_used, steps_of).await;
+    refused.into_error()
 }
 
 #[cfg(test)]

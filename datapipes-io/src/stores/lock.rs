@@ -19,8 +19,6 @@ const FORMAT: &str = "datapipes lock";
 const VERSION: u64 = 1;
 /// Number of files that are asked for, or read, at once.
 const IN_FLIGHT: usize = 32;
-/// Number of files that a message names.
-const NAMED: usize = 5;
 
 /// The files of a listing: names, sizes, versions where the store has them, and hashes if they were
 /// asked for. A store that is [locked](crate::StoreExt::locked) to it gives these files only.
@@ -56,6 +54,17 @@ pub struct LockedFile {
     /// BLAKE3 hash of the content, in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blake3: Option<String>,
+}
+
+/// A difference from a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Difference {
+    /// Name of the file; empty if it is about none.
+    pub name: String,
+    /// The difference in words, with the name.
+    pub text: String,
+    /// True if the lock does not have the file.
+    pub is_new: bool,
 }
 
 /// The first line of a lock file.
@@ -195,6 +204,12 @@ impl Lock {
     /// each difference in words, by name: files that are missing or have changed, in the order of
     /// the lock, with their places in it, and then files that are new, with their places now.
     pub fn differences(&self, files: &[LockedFile]) -> Vec<String> {
+        let differences = self.compare(files).into_iter();
+        differences.map(|difference| difference.text).collect()
+    }
+
+    /// Compares the lock with the current files.
+    pub(super) fn compare(&self, files: &[LockedFile]) -> Vec<Difference> {
         let now: HashMap<&str, &LockedFile> =
             files.iter().map(|file| (&*file.name, file)).collect();
         let then = self.by_name();
@@ -204,16 +219,28 @@ impl Lock {
                 None => Some("is missing".to_owned()),
                 Some(now) => file.changed(now),
             };
-            differences.extend(what.map(|what| format!("{} (file {place}) {what}", file.name)));
+            differences.extend(what.map(|what| Difference {
+                name: file.name.clone(),
+                text: format!("{} (file {place}) {what}", file.name),
+                is_new: false,
+            }));
         }
         for (place, file) in files.iter().enumerate() {
             if !then.contains_key(&*file.name) {
-                differences.push(format!("{} (file {place} now) is new", file.name));
+                differences.push(Difference {
+                    name: file.name.clone(),
+                    text: format!("{} (file {place} now) is new", file.name),
+                    is_new: true,
+                });
             }
         }
         let same_order = || files.iter().map(|file| &file.name).eq(self.names());
         if differences.is_empty() && !same_order() {
-            differences.push("the files are listed in another order".to_owned());
+            differences.push(Difference {
+                name: String::new(),
+                text: "the files are listed in another order".to_owned(),
+                is_new: false,
+            });
         }
         differences
     }
@@ -240,17 +267,6 @@ impl Lock {
         files
             .map(|(place, file)| (&*file.name, (place, file)))
             .collect()
-    }
-
-    /// Makes the error for differences, of kind `Config`, which no policy skips.
-    pub(super) fn refuse(url: &str, differences: &[String]) -> Error {
-        let named = differences[..differences.len().min(NAMED)].join("; ");
-        let more = match differences.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!("; and {more} more"),
-        };
-        let message = format!("{url} is not what was locked: {named}{more}");
-        Error::new(ErrorKind::Config, message)
     }
 }
 

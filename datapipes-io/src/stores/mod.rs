@@ -23,6 +23,7 @@ mod open;
 mod pattern;
 mod pieces;
 mod redact;
+mod refused;
 pub mod wrappers;
 
 pub use braces::{expand_braces, expand_braces_to, shards};

@@ -13,6 +13,8 @@ use super::metrics;
 #[cfg(feature = "monitor")]
 use super::monitor;
 use super::online::OnlineTuner;
+#[cfg(feature = "tune")]
+use super::settings_file::Kept;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
@@ -81,6 +83,7 @@ impl<T: Send + 'static> Builder<T> {
     /// else.
     pub fn workers(mut self, workers: usize) -> Self {
         (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        self.settings.found.workers = None;
         self
     }
 
@@ -101,13 +104,14 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets if the loader tunes itself while its epochs run: with `true` its workers and its queue, with
-    /// `false` neither, by default its queue alone.
+    /// Sets if the loader tunes itself while its epochs run: with `true` its workers, its processes and
+    /// its queue, with `false` none of them, by default its queue alone.
     ///
     /// It looks for the settings with which the consumer gets its batches fastest, its own step
     /// included: the number of active CPU workers, from one to those planned, which leaves cores to a
-    /// step that needs them; and the smallest number of batches kept [ready](Self::prefetch), from 1 to
-    /// 16. It tries one change at a time, for some
+    /// step that needs them; the number of [processes](Graph::in_processes) of a part that get work, from
+    /// one to those given (the others wait); and the smallest number of batches kept
+    /// [ready](Self::prefetch), from 1 to 16. It tries one change at a time, for some
     /// windows of a quarter of a second or more, in turn with the settings before. It keeps what is
     /// faster, and what is equally fast with less. Only what can help is tried: more if the consumer
     /// waits, and then fewer workers, since they may hold each other up; less if it does not wait. [`DataLoader::stats`](super::DataLoader::stats) prints what was
@@ -116,8 +120,9 @@ impl<T: Send + 'static> Builder<T> {
     /// Items and their order do not change. What was set by [`workers`](Self::workers) or
     /// [`prefetch`](Self::prefetch) stays as it is. The queue grows only while less than 80 % of
     /// [`memory`](Self::memory) is in use. Nothing is tried without workers, while several epochs of
-    /// the loader run, and in epochs shorter than some windows. All workers are active then, and at the
-    /// start of each epoch.
+    /// the loader run, and in epochs shorter than some windows. All workers and processes are active
+    /// then, and at the start of each epoch. Of several parts none has more active processes than the
+    /// number that is tried; workers of other machines are not tuned.
     pub fn tune(mut self, tune: bool) -> Self {
         self.settings.tune = Some(tune);
         self
@@ -125,7 +130,10 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Sets workers and prefetch as a [`Tuner`](super::tune::Tuner) found them, from the file that
     /// [`Tuning::save`](super::tune::Tuning::save) or [`DataLoader::save_settings`] wrote; feature
-    /// `tune`. The first epoch begins with the requests in flight that the run before had found. As for all settings, the
+    /// `tune`. The first epoch begins with the requests in flight that the run before had found. What
+    /// the loader of that run [tuned](Self::tune) by itself is where this one begins, and is tuned
+    /// again; it stays as it is where nothing is tuned. Of workers there are never more than this
+    /// machine has cores. As for all settings, the
     /// last call wins: [`workers`](Self::workers) and [`prefetch`](Self::prefetch) replace the
     /// values of the file if they are called after it, and are replaced if they are called before.
     /// Items and their order do not change.
@@ -142,12 +150,26 @@ impl<T: Send + 'static> Builder<T> {
     #[cfg(feature = "tune")]
     pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
         let flow = Flow::new(&self.graph.root());
-        let found = super::settings_file::load(path.as_ref(), &flow)?;
-        if let Some(workers) = found.workers {
-            (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        let Kept {
+            workers,
+            prefetch,
+            found,
+            requests,
+        } = super::settings_file::load(path.as_ref(), &flow)?;
+        self.requests = requests;
+        if let Some(workers) = workers {
+            self = self.workers(workers);
+        } else if let Some(workers) = found.workers {
+            if !self.settings.auto_workers {
+                self = self.cpu_share(1.0);
+            }
+            self.settings.found.workers = Some(workers);
         }
-        self.settings.prefetch = found.prefetch.or(self.settings.prefetch);
-        self.requests = found.requests;
+        if let Some(prefetch) = prefetch {
+            self = self.prefetch(prefetch);
+        } else if found.prefetch.is_some() {
+            (self.settings.prefetch, self.settings.found.prefetch) = (None, found.prefetch);
+        }
         Ok(self)
     }
 
@@ -165,6 +187,7 @@ impl<T: Send + 'static> Builder<T> {
     /// item in some microseconds, or the consumer takes no time for it.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
+        self.settings.found.prefetch = None;
         self
     }
 
@@ -534,7 +557,13 @@ impl<T: Send + 'static> Builder<T> {
     /// # Errors
     /// All problems of the graph and the settings that can be found without reading data, together,
     /// each with the name of its node.
-    pub fn build(self) -> Result<DataLoader<T>, BuildError> {
+    pub fn build(mut self) -> Result<DataLoader<T>, BuildError> {
+        let settings = &mut self.settings;
+        if let Some(workers) = settings.found.workers
+            && settings.tune != Some(true)
+        {
+            settings.workers = workers.min(settings.workers);
+        }
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings, self.on_error.most())?;
         if let Some((path, _)) = &self.autosave

@@ -162,9 +162,10 @@ impl<T: Send + 'static> DataLoader<T> {
     /// graph; feature `tune`. The next run then does not begin with few requests. Call it after an
     /// epoch, and with the same path for each run.
     ///
-    /// Workers and prefetch are saved if they were set, or if the loader [tuned](Builder::tune) them
-    /// itself and found others than it began with. [`Builder::settings_from`] then sets them. What
-    /// follows from the cores of this machine is not saved.
+    /// Workers and prefetch are saved if they were set, and [`Builder::settings_from`] then sets them.
+    /// They are also saved if the loader [tuned](Builder::tune) them itself and found others than it
+    /// began with; the next run begins with those, and tunes them further. What follows from the
+    /// cores of this machine is not saved.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such folder, [`ErrorKind::Io`] if the file cannot be
@@ -193,18 +194,18 @@ impl<T: Send + 'static> DataLoader<T> {
             workers,
             auto_workers,
             prefetch,
+            found,
             ..
         } = self.engine.settings;
         let tuner = self.tuner.as_ref();
-        let (found_workers, found_prefetch) =
-            tuner.map_or((None, None), |tuner| lock(tuner).found(&self.engine));
-        let found = settings_file::Found {
-            workers: found_workers.or((!auto_workers && workers > 0).then_some(workers)),
-            prefetch: found_prefetch.or(prefetch),
+        let kept = settings_file::Kept {
+            workers: (!auto_workers && workers > 0).then_some(workers),
+            prefetch,
+            found: tuner.map_or(found, |tuner| lock(tuner).found(&self.engine)),
             requests: self.engine.requests(),
         };
         let nodes = checkpoint::nodes(&self.engine.flow, |_| None);
-        settings_file::save(path.as_ref(), &nodes, found)
+        settings_file::save(path.as_ref(), &nodes, kept)
     }
 
     /// Makes an epoch of some ranks, each with the place where it goes on, maybe with a graph that

@@ -16,6 +16,7 @@ use super::latest::{Latest, Runs};
 use super::left::Left;
 use super::online::{OnlineTuner, Windows};
 use crate::checkpoint::{Point, Saving, Trace};
+use crate::graph::Op;
 use crate::graph::check::unequal_steps;
 use crate::items::Demand;
 use crate::run::{
@@ -483,6 +484,18 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
+    /// Adds the step to an error of an item that no policy skips, such as a file that is not the one
+    /// that was locked. Sources give such errors before the step that would use the item.
+    fn at_step(&self, error: Error) -> Error {
+        let mut nodes = self.engine.flow.nodes.iter();
+        let node = nodes.find(|node| error.node() == Some(&node.name));
+        let is_source = node.is_none_or(|node| matches!(node.node.op, Op::Source(_)));
+        if is_source || error.item().is_none() || error.kind() != ErrorKind::Config {
+            return error;
+        }
+        error.within(format_args!("at step {}", self.delivered))
+    }
+
     /// Returns the error if it is not skipped and ends the epoch.
     #[cold]
     fn decide(&mut self, error: Error) -> Option<Error> {
@@ -490,7 +503,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         match self.on_error.decide(self.failed, error) {
             Err(error) => {
                 self.end();
-                Some(error)
+                Some(self.at_step(error))
             }
             Ok(skipped) => {
                 self.failed += 1;

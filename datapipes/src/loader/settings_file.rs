@@ -5,14 +5,17 @@ use std::io;
 use std::path::Path;
 
 use super::checkpoint::{SavedNode, differences};
+use super::online::MOST_READY;
 use super::trace::blocks;
 use super::whole_file::{probe, replace_shared};
 use crate::graph::Flow;
 use crate::run::Requests;
+use crate::settings::Found;
 use crate::{BoxError, Error, ErrorKind, Result};
 
-/// Version of the format. Version 1 has no `requests`.
-const VERSION: u64 = 2;
+/// Version of the format. Version 1 has no `requests`; up to version 2, what the loader tuned itself
+/// stands for what was chosen.
+const VERSION: u64 = 3;
 /// Maximum number of workers and batches kept ready that a file may ask for.
 pub(super) const MOST_WORKERS: usize = 4096;
 pub(super) const MOST_PREFETCH: usize = 65_536;
@@ -25,26 +28,36 @@ struct Form {
     version: u64,
     workers: Option<usize>,
     prefetch: Option<usize>,
+    /// Values that the loader found while it ran.
+    #[serde(default)]
+    tuned_workers: Option<usize>,
+    #[serde(default)]
+    tuned_prefetch: Option<usize>,
     #[serde(default)]
     requests: Vec<Requests>,
     /// Nodes of the graph that the settings were found for.
     graph: Vec<SavedNode>,
 }
 
-/// Settings, as far as they were set or found, and what a loader has learned.
-pub(super) struct Found {
+/// Settings, as far as they were chosen or found, and what a loader has learned.
+pub(super) struct Kept {
+    /// Values that were chosen, by the user or by a search for the best.
     pub workers: Option<usize>,
     pub prefetch: Option<usize>,
+    /// Values that the loader found while it ran, and would change again.
+    pub found: Found,
     pub requests: Vec<Requests>,
 }
 
-/// Writes the settings found for a graph with these nodes, whole or not at all.
-pub(super) fn save(path: &Path, nodes: &[SavedNode], found: Found) -> Result<()> {
+/// Writes the settings for a graph with these nodes, whole or not at all.
+pub(super) fn save(path: &Path, nodes: &[SavedNode], kept: Kept) -> Result<()> {
     let form = Form {
         version: VERSION,
-        workers: found.workers,
-        prefetch: found.prefetch,
-        requests: found.requests,
+        workers: kept.workers,
+        prefetch: kept.prefetch,
+        tuned_workers: kept.found.workers,
+        tuned_prefetch: kept.found.prefetch,
+        requests: kept.requests,
         graph: nodes.to_vec(),
     };
     let text = serde_json::to_string_pretty(&form).expect("numbers and texts are JSON");
@@ -64,7 +77,7 @@ pub(super) fn check_path(path: &Path) -> Result<()> {
 /// With the path: `NotFound` or `Io` if the file cannot be read, `Corrupt` if it is not JSON,
 /// `Unsupported` if a newer version made it, `Config` for another graph, other fields, or values out
 /// of range.
-pub(super) fn load(path: &Path, flow: &Flow) -> Result<Found> {
+pub(super) fn load(path: &Path, flow: &Flow) -> Result<Kept> {
     let about = |kind, message: &str| Error::new(kind, format!("{}: {message}", path.display()));
     let with = |kind, message: &str, source: BoxError| about(kind, message).with_source(source);
     if blocks(path) {
@@ -99,6 +112,8 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<Found> {
     for (name, value, least, most) in [
         ("workers", form.workers, 1, MOST_WORKERS),
         ("prefetch", form.prefetch, 0, MOST_PREFETCH),
+        ("tuned_workers", form.tuned_workers, 1, MOST_WORKERS),
+        ("tuned_prefetch", form.tuned_prefetch, 1, MOST_READY),
         ("in_flight", in_flight, 1, MOST_IN_FLIGHT),
     ] {
         if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
@@ -107,9 +122,13 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<Found> {
         }
     }
     match &differences(&form.graph, flow)[..] {
-        [] => Ok(Found {
+        [] => Ok(Kept {
             workers: form.workers,
             prefetch: form.prefetch,
+            found: Found {
+                workers: form.tuned_workers,
+                prefetch: form.tuned_prefetch,
+            },
             requests: form.requests,
         }),
         differences => {

@@ -110,7 +110,8 @@ impl Plan {
                 items: if settings.workers == 0 {
                     0
                 } else {
-                    settings.prefetch.unwrap_or(PREFETCH)
+                    let items = settings.prefetch.or(settings.found.prefetch);
+                    items.unwrap_or(PREFETCH)
                 },
                 bytes: 0,
                 adaptive: settings.prefetch.is_none(),

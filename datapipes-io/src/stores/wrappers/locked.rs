@@ -11,15 +11,18 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::single_flight::Flights;
 use super::{Expected, Verify};
-use crate::stores::lock::{Lock, LockedFile, complete, parse};
+use crate::stores::lock::{Difference, Lock, LockedFile, complete, parse};
+use crate::stores::refused::Refused;
 use crate::stores::{Get, Meta, Object, Store};
 
 /// A store that gives the files of a lock, as they were locked; see
 /// [`StoreExt::locked`](crate::StoreExt::locked).
 ///
 /// - A listing is compared with the lock before it gives its first file. It is refused, with the
-///   first five names and their places, if files are missing, have changed or are new. Names that
-///   do not match the lock's pattern are left alone.
+///   first five names and their places, if files are missing, have changed or are new; with the
+///   first step that would use each of them, where
+///   [that follows from the graph](datapipes::Context::first_steps). Names that do not match the
+///   lock's pattern are left alone.
 /// - A file that is read is compared again, by the size and version that it has now. A file that
 ///   the lock does not have is refused. If the lock has its hash, and its version is not the locked
 ///   one (it was copied, or rewritten), its content is compared before any byte of it is given. A
@@ -41,7 +44,7 @@ pub struct Locked<S> {
     places: Arc<HashMap<String, usize>>,
     /// Versions, other than the locked ones, whose content was found to be the locked one.
     same: Arc<Mutex<HashSet<FileVersion>>>,
-    comparing: Arc<Flights<FileVersion, ()>>,
+    comparing: Arc<Flights<FileVersion, Option<LockedFile>>>,
 }
 
 /// Key of a file, and its version.
@@ -78,7 +81,7 @@ impl<S: Store> Locked<S> {
     fn missing(&self, key: &str, error: Error) -> Error {
         match self.places.get(key) {
             Some(place) if error.kind() == ErrorKind::NotFound => {
-                Lock::refuse(self.url(), &[format!("{key} (file {place}) is missing")])
+                self.refuse(key, &format!("(file {place}) is missing"))
             }
             _ => error,
         }
@@ -94,8 +97,18 @@ impl<S: Store> Locked<S> {
         };
         match difference {
             None => Ok(()),
-            Some(what) => Err(Lock::refuse(self.url(), &[format!("{} {what}", now.name)])),
+            Some(what) => Err(self.refuse(&now.name, &what)),
         }
+    }
+
+    /// Makes the error of one file.
+    fn refuse(&self, name: &str, what: &str) -> Error {
+        let difference = Difference {
+            name: name.to_owned(),
+            text: format!("{name} {what}"),
+            is_new: !self.places.contains_key(name),
+        };
+        Refused::new(self.url(), vec![difference]).into_error()
     }
 
     /// Returns true if only the content can tell whether a file is the locked one.
@@ -115,18 +128,21 @@ impl<S: Store> Locked<S> {
         let file = (meta.key.clone(), meta.version.clone());
         let compared = async {
             if !self.is_unknown(&meta) {
-                return Ok(());
+                return Ok(None);
             }
             let now = complete(&*self.store, meta.clone(), true).await?;
             if now.version != meta.version {
                 let what = format!("{}: while it was compared", self.url_of(&meta.key));
                 return Err(Error::new(ErrorKind::Changed, what).transient());
             }
-            self.check(&now)?;
-            self.same().insert((meta.key.clone(), meta.version.clone()));
-            Ok(())
+            Ok(Some(now))
         };
-        self.comparing.join(&file, compared).await
+        // Those who waited judge what was found, and do not read a file again that is another.
+        if let Some(now) = self.comparing.join(&file, compared).await? {
+            self.check(&now)?;
+            self.same().insert(file);
+        }
+        Ok(())
     }
 
     fn same(&self) -> MutexGuard<'_, HashSet<FileVersion>> {
@@ -205,9 +221,11 @@ impl<S: Store> Store for Locked<S> {
                 .filter(|meta| pattern.accepts(Path::new(&meta.key)))
                 .map(|meta| LockedFile::of(meta.clone()))
                 .collect();
-            let differences = this.below(&prefix).differences(&files);
+            let lock = this.below(&prefix);
+            let differences = lock.compare(&files);
             if !differences.is_empty() {
-                return Err(Lock::refuse(&url, &differences));
+                let refused = Refused::new(&url, differences).of_listings(lock, listed);
+                return Err(refused.into_error());
             }
             Ok(stream::iter(listed.into_iter().map(Ok)))
         };

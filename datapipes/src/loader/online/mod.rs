@@ -7,8 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use self::search::{Figures, Search, Setting};
+#[cfg(feature = "tune")]
+pub(super) use self::search::MOST_READY;
+use self::search::{Figures, MayChange, Search, Setting};
 use crate::run::{Engine, EpochRun, EpochsSeen};
+#[cfg(feature = "tune")]
+use crate::settings::Found;
 use crate::sync::lock;
 
 /// Smallest number of batches of a window, and its shortest time.
@@ -29,35 +33,42 @@ pub(super) struct OnlineTuner {
 impl OnlineTuner {
     /// Returns the tuner of a loader; `None` if there is nothing that it may change.
     pub fn of(engine: &Engine) -> Option<Self> {
-        let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
-        let may_change = (
-            settings.tune == Some(true) && settings.auto_workers && settings.workers > 1,
-            prefetch.adaptive && prefetch.items > 0,
-        );
-        let begin = Setting {
-            workers: settings.workers,
-            prefetch: prefetch.items,
-        };
+        let settings = &engine.settings;
+        let may_change = may_change(engine);
         let may_tune = settings.tune != Some(false) && settings.workers > 0;
-        (may_tune && (may_change.0 || may_change.1)).then(|| OnlineTuner::new(begin, may_change))
+        (may_tune && may_change != MayChange::default()).then(|| {
+            let mut tuner = OnlineTuner::new(planned(engine), may_change);
+            if let Some(workers) = settings.found.workers {
+                tuner.search.begin_with(workers);
+            }
+            tuner
+        })
     }
 
-    fn new(begin: Setting, may_change: (bool, bool)) -> Self {
+    fn new(begin: Setting, may_change: MayChange) -> Self {
         OnlineTuner {
             search: Search::new(begin, may_change),
             is_resting: false,
         }
     }
 
-    /// Returns workers and prefetch, where others are better than those of the plan.
+    /// Returns workers and prefetch where others are better than those of the plan, and otherwise what
+    /// an earlier run found.
     #[cfg(feature = "tune")]
-    pub fn found(&self, engine: &Engine) -> (Option<usize>, Option<usize>) {
-        let Setting { workers, prefetch } = self.search.best();
+    pub fn found(&self, engine: &Engine) -> Found {
+        let Setting {
+            workers, prefetch, ..
+        } = self.search.best();
+        let settings = &engine.settings;
         let is_other = |found: usize, planned| (found != planned).then_some(found);
-        (
-            is_other(workers, engine.settings.workers),
-            is_other(prefetch, engine.plan.prefetch.items),
-        )
+        Found {
+            workers: match may_change(engine).workers {
+                // All of the planned workers are what a run begins with.
+                true => is_other(workers, settings.workers),
+                false => settings.found.workers,
+            },
+            prefetch: is_other(prefetch, engine.plan.prefetch.items).or(settings.found.prefetch),
+        }
     }
 
     /// Adds a window, and applies the settings of the next. Returns true if they are others.
@@ -80,16 +91,18 @@ impl OnlineTuner {
     fn rest(&mut self, engine: &Engine) {
         self.search.end_trial();
         self.is_resting = true;
-        engine.set_active_workers(engine.settings.workers);
-        let prefetch = self.search.now().prefetch;
-        engine.live.depth.store(prefetch, Ordering::Relaxed);
+        let all = Setting {
+            prefetch: self.search.now().prefetch,
+            ..planned(engine)
+        };
+        set(all, engine);
     }
 
     /// Returns to the best settings after a rest. Returns true if they are others.
     fn resume(&mut self, engine: &Engine) -> bool {
         let all = Setting {
-            workers: engine.settings.workers,
-            ..self.search.now()
+            prefetch: self.search.now().prefetch,
+            ..planned(engine)
         };
         std::mem::take(&mut self.is_resting) && self.apply(all, engine)
     }
@@ -98,11 +111,45 @@ impl OnlineTuner {
     fn apply(&self, before: Setting, engine: &Engine) -> bool {
         let now = self.search.now();
         if now != before {
-            engine.set_active_workers(now.workers);
-            engine.live.depth.store(now.prefetch, Ordering::Relaxed);
+            set(now, engine);
         }
         now != before
     }
+}
+
+/// Returns the settings that may be changed.
+fn may_change(engine: &Engine) -> MayChange {
+    let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
+    let all = settings.tune == Some(true);
+    MayChange {
+        workers: all && settings.auto_workers && settings.workers > 1,
+        prefetch: prefetch.adaptive && prefetch.items > 0,
+        processes: all && planned(engine).processes > 1,
+    }
+}
+
+/// Returns the settings of the plan, with the processes of the part that has most on this machine.
+fn planned(engine: &Engine) -> Setting {
+    let parts = engine.plan.segments.iter();
+    let parts = parts.filter_map(|segment| segment.processes.as_ref());
+    let here = parts.filter(|processes| !processes.is_remote());
+    Setting {
+        workers: engine.settings.workers,
+        prefetch: engine.plan.prefetch.items,
+        processes: here.map(|processes| processes.count).max().unwrap_or(0),
+    }
+}
+
+/// Sets what is active from now on.
+fn set(setting: Setting, engine: &Engine) {
+    let Setting {
+        workers,
+        prefetch,
+        processes,
+    } = setting;
+    engine.set_active_workers(workers);
+    engine.live.depth.store(prefetch, Ordering::Relaxed);
+    engine.live.processes.store(processes, Ordering::Relaxed);
 }
 
 /// Windows of the epoch of a rank.

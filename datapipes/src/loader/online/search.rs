@@ -12,7 +12,7 @@ const WAITS_NOT: f64 = 0.01;
 /// Share of the time that the queue is full, from which on a longer one could hold more.
 const BURSTS: f64 = 0.01;
 /// Largest number of items that the tuner keeps ready, beyond those of an adaptive queue.
-const MOST_READY: usize = 16;
+pub(in crate::loader) const MOST_READY: usize = 16;
 /// Relative difference below which two settings are equally fast.
 const TIE: f64 = 0.02;
 /// Relative loss in the first windows that ends a trial.
@@ -33,6 +33,16 @@ pub(super) struct Setting {
     pub workers: usize,
     /// Smallest number of items kept ready.
     pub prefetch: usize,
+    /// Number of processes of each part that get work; 0 without such parts.
+    pub processes: usize,
+}
+
+/// Settings that may be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MayChange {
+    pub workers: bool,
+    pub prefetch: bool,
+    pub processes: bool,
 }
 
 /// Figures of a window.
@@ -54,13 +64,16 @@ pub(super) struct Figures {
 pub(super) struct Search {
     workers: RangeInclusive<usize>,
     prefetch: RangeInclusive<usize>,
+    processes: RangeInclusive<usize>,
     best: Setting,
     trial: Option<Trial>,
     steady: Steady,
     /// Settings that were tried and not kept, since the load last changed or the last pause.
     refused: Vec<Setting>,
-    /// True if fewer workers were no faster while the consumer waited, since the load last changed.
+    /// True if fewer workers, or processes, were no faster while the consumer waited, since the load
+    /// last changed.
     needs_workers: bool,
+    needs_processes: bool,
     /// Seconds until the next trial, and of the next pause.
     left: f64,
     pause: f64,
@@ -156,15 +169,19 @@ impl Trial {
 
     fn words(&self, best: Setting, verdict: Verdict) -> Tried {
         let other = self.other;
-        let change = match best.workers == other.workers {
-            true => format!("prefetch {} → {}", best.prefetch, other.prefetch),
-            false => format!("workers {} → {}", best.workers, other.workers),
+        let (name, from, to) = if best.workers != other.workers {
+            ("workers", best.workers, other.workers)
+        } else if best.processes != other.processes {
+            ("processes", best.processes, other.processes)
+        } else {
+            ("prefetch", best.prefetch, other.prefetch)
         };
+        let crowds = format!("{name} may hold each other up");
         let why = match self.why {
             Why::Waits => "the consumer waits",
             Why::Bursts => "the consumer waits, and the queue is full at times",
             Why::WaitsNot => "the consumer does not wait",
-            Why::Crowds => "workers may hold each other up",
+            Why::Crowds => &crowds,
         };
         let mean = |is_other| {
             let times = self.times.iter().enumerate();
@@ -179,7 +196,7 @@ impl Trial {
             Verdict::Refused => "not kept",
         };
         Tried(format!(
-            "{change}, as {why}: {:.3} ms → {:.3} ms a batch, {end}",
+            "{name} {from} → {to}, as {why}: {:.3} ms → {:.3} ms a batch, {end}",
             mean(false),
             mean(true)
         ))
@@ -188,22 +205,36 @@ impl Trial {
 
 impl Search {
     /// Begins with the settings of the plan, of which some may be changed.
-    pub fn new(begin: Setting, may_change: (bool, bool)) -> Self {
-        let Setting { workers, prefetch } = begin;
+    pub fn new(begin: Setting, may_change: MayChange) -> Self {
+        let Setting {
+            workers,
+            prefetch,
+            processes,
+        } = begin;
+        let up_to = |most, may_change| if may_change { 1 } else { most }..=most;
         Search {
-            workers: if may_change.0 { 1 } else { workers }..=workers,
-            prefetch: match may_change.1 {
+            workers: up_to(workers, may_change.workers),
+            prefetch: match may_change.prefetch {
                 true => 1..=MOST_READY,
                 false => prefetch..=prefetch,
             },
+            processes: up_to(processes, may_change.processes),
             best: begin,
             trial: None,
             steady: Steady::default(),
             refused: Vec::new(),
             needs_workers: false,
+            needs_processes: false,
             left: 0.0,
             pause: PAUSE.0,
             given: 0.0,
+        }
+    }
+
+    /// Begins with this number of workers, if it may be chosen.
+    pub fn begin_with(&mut self, workers: usize) {
+        if self.workers.contains(&workers) {
+            self.best.workers = workers;
         }
     }
 
@@ -253,7 +284,8 @@ impl Search {
         };
         trial.times.push(time);
         let (best, other, why) = (self.best, trial.other, trial.why);
-        let is_cheaper = other.workers + other.prefetch < best.workers + best.prefetch;
+        let cost = |setting: Setting| setting.workers + setting.prefetch + setting.processes;
+        let is_cheaper = cost(other) < cost(best);
         let verdict = trial.verdict(is_cheaper, TIE - self.given)?;
         let tried = trial.words(best, verdict);
         self.trial = None;
@@ -269,7 +301,9 @@ impl Search {
                 self.steady = Steady::default();
             }
             Verdict::Refused => {
-                self.needs_workers |= matches!(why, Why::Crowds);
+                let crowds = matches!(why, Why::Crowds);
+                self.needs_workers |= crowds && other.workers != best.workers;
+                self.needs_processes |= crowds && other.processes != best.processes;
                 self.refused.push(other);
             }
         }
@@ -304,14 +338,14 @@ impl Search {
         };
         if steady.changed.unsigned_abs() >= SOME {
             self.refused.clear();
-            self.needs_workers = false;
+            (self.needs_workers, self.needs_processes) = (false, false);
             (self.left, self.pause, self.given) = (0.0, PAUSE.0, 0.0);
             self.steady = Steady::default();
             return false;
         }
         if steady.turned >= SOME {
             self.refused.clear();
-            self.needs_workers = false;
+            (self.needs_workers, self.needs_processes) = (false, false);
             self.left = 0.0;
             self.steady = Steady::default();
             return false;
@@ -328,7 +362,11 @@ impl Search {
 
     /// Returns what to try next, of what can help.
     fn next(&self, figures: &Figures) -> Option<(Setting, Why)> {
-        let Setting { workers, prefetch } = self.best;
+        let Setting {
+            workers,
+            prefetch,
+            processes,
+        } = self.best;
         let with_workers = |workers| Setting {
             workers,
             ..self.best
@@ -337,23 +375,34 @@ impl Search {
             prefetch,
             ..self.best
         };
+        let with_processes = |processes| Setting {
+            processes,
+            ..self.best
+        };
         let is_in_use = figures.depth <= prefetch;
         // Many at once first, then one.
-        let many = with_workers(workers.saturating_sub((workers / 4).max(1)));
+        let many_fewer = |of: usize| of.saturating_sub((of / 4).max(1));
+        let fewer_workers = with_workers(many_fewer(workers));
+        let fewer_processes = with_processes(many_fewer(processes));
         let mut tries = Vec::new();
         if figures.waited >= WAITS {
             tries.push((with_workers(*self.workers.end()), Why::Waits));
+            tries.push((with_processes(*self.processes.end()), Why::Waits));
             if figures.full >= BURSTS && is_in_use && figures.may_grow {
                 let longer = (2 * prefetch).min(*self.prefetch.end());
                 tries.push((with_prefetch(longer), Why::Bursts));
             }
         }
-        if figures.waited >= WAITS_NOT && !self.needs_workers {
-            // Workers that share a bus, a cache or a disk may hold each other up.
-            tries.push((many, Why::Crowds));
-        } else if figures.waited < WAITS_NOT {
-            tries.push((many, Why::WaitsNot));
+        if figures.waited >= WAITS_NOT {
+            // They may hold each other up where they share a bus, a cache or a disk.
+            let crowds = |needs: bool, setting| (!needs).then_some((setting, Why::Crowds));
+            tries.extend(crowds(self.needs_workers, fewer_workers));
+            tries.extend(crowds(self.needs_processes, fewer_processes));
+        } else {
+            tries.push((fewer_workers, Why::WaitsNot));
             tries.push((with_workers(workers.saturating_sub(1)), Why::WaitsNot));
+            tries.push((fewer_processes, Why::WaitsNot));
+            tries.push((with_processes(processes.saturating_sub(1)), Why::WaitsNot));
             if is_in_use {
                 tries.push((with_prefetch(prefetch / 2), Why::WaitsNot));
             }
@@ -362,6 +411,7 @@ impl Search {
             *setting != self.best
                 && self.workers.contains(&setting.workers)
                 && self.prefetch.contains(&setting.prefetch)
+                && self.processes.contains(&setting.processes)
                 && !self.refused.contains(setting)
         })
     }

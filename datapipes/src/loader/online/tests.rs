@@ -1,5 +1,13 @@
 use super::*;
+#[cfg(feature = "tune")]
+use crate::loader::Builder;
 use crate::{DataLoader, Graph};
+
+const BOTH: MayChange = MayChange {
+    workers: true,
+    prefetch: true,
+    processes: false,
+};
 
 /// Returns a loader whose items take 100 µs.
 fn loader() -> DataLoader<Vec<u64>> {
@@ -57,8 +65,9 @@ fn tuner() -> Arc<Mutex<OnlineTuner>> {
     let begin = Setting {
         workers: 4,
         prefetch: 4,
+        processes: 0,
     };
-    Arc::new(Mutex::new(OnlineTuner::new(begin, (true, true))))
+    Arc::new(Mutex::new(OnlineTuner::new(begin, BOTH)))
 }
 
 /// Returns a function that takes a batch of the running epoch, 10 ms later than the last, as a
@@ -173,26 +182,76 @@ fn a_share_above_all_cores_is_refused() {
     let _ = DataLoader::builder(Graph::range(0..10)).cpu_share(1.5);
 }
 
+/// Saves what a tuner has found, and gives it to a builder.
 #[cfg(feature = "tune")]
-#[test]
-fn what_was_found_is_saved_with_the_settings() {
-    let folder = std::env::temp_dir().join(format!("datapipes-online-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("found.json");
+fn with_found(name: &str, found: Setting) -> (std::path::PathBuf, Builder<Vec<u64>>) {
+    let name = format!("datapipes-online-{name}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
     let graph = || Graph::range(0..40).batch(4);
     let loader = DataLoader::builder(graph()).tune(true).build().unwrap();
-    let found = Setting {
-        workers: 1,
-        prefetch: 7,
-    };
-    let tuner = OnlineTuner::new(found, (true, true));
+    let tuner = OnlineTuner::new(found, BOTH);
     let loader = DataLoader {
         tuner: Some(Arc::new(Mutex::new(tuner))),
         ..loader
     };
     loader.save_settings(&path).unwrap();
     let builder = DataLoader::builder(graph()).settings_from(&path).unwrap();
-    let settings = builder.build().unwrap().engine.settings.clone();
-    assert_eq!((settings.workers, settings.prefetch), (1, Some(7)));
-    std::fs::remove_dir_all(folder).unwrap();
+    (path, builder)
+}
+
+#[cfg(feature = "tune")]
+#[test]
+fn what_was_found_is_where_the_next_run_begins_and_is_still_tuned() {
+    let found = Setting {
+        workers: 1,
+        prefetch: 7,
+        processes: 0,
+    };
+    let (path, builder) = with_found("begin", found);
+    let loader = builder.tune(true).build().unwrap();
+    let cores = DataLoader::builder(Graph::range(0..1)).build().unwrap();
+    let cores = cores.engine.settings.workers;
+    assert_eq!(loader.engine.settings.workers, cores);
+    let prefetch = &loader.engine.plan.prefetch;
+    assert_eq!((prefetch.items, prefetch.adaptive), (7, true));
+    let best = lock(loader.tuner.as_ref().unwrap()).search.best();
+    assert_eq!(best, found);
+    // The tuner may find others, or none.
+    loader.save_settings(&path).unwrap();
+    let graph = || DataLoader::builder(Graph::range(0..40).batch(4));
+    let again = graph().settings_from(&path).unwrap().tune(true);
+    let again = again.build().unwrap();
+    assert_eq!(lock(again.tuner.as_ref().unwrap()).search.best(), found);
+    // What is chosen is not tuned, before and after.
+    let chosen = graph().settings_from(&path).unwrap().tune(true);
+    let chosen = chosen.workers(3).prefetch(2).build().unwrap();
+    assert!(chosen.tuner.is_none());
+    chosen.save_settings(&path).unwrap();
+    let loader = graph().settings_from(&path).unwrap().tune(true);
+    let loader = loader.build().unwrap();
+    let settings = &loader.engine.settings;
+    assert_eq!((settings.workers, settings.prefetch), (3, Some(2)));
+    assert!(loader.tuner.is_none());
+    std::fs::remove_file(path).unwrap();
+}
+
+#[cfg(feature = "tune")]
+#[test]
+fn what_was_found_is_set_where_nothing_is_tuned_and_is_kept() {
+    let found = Setting {
+        workers: 1,
+        prefetch: 7,
+        processes: 0,
+    };
+    let (path, builder) = with_found("set", found);
+    let loader = builder.tune(false).build().unwrap();
+    assert!(loader.tuner.is_none());
+    assert_eq!(loader.engine.settings.workers, 1);
+    assert_eq!(loader.engine.plan.prefetch.items, 7);
+    loader.save_settings(&path).unwrap();
+    let graph = Graph::range(0..40).batch(4);
+    let loader = DataLoader::builder(graph).settings_from(&path).unwrap();
+    let loader = loader.tune(true).build().unwrap();
+    assert_eq!(lock(loader.tuner.as_ref().unwrap()).search.best(), found);
+    std::fs::remove_file(path).unwrap();
 }

@@ -560,3 +560,17 @@ fn random_numbers_are_those_of_the_item_in_the_epoch() {
     let text = replay.to_string();
     assert_eq!(text.matches("; draws 0.").count(), 4, "{text}");
 }
+
+#[test]
+fn the_random_numbers_of_an_item_are_known_among_many_siblings() {
+    let graph = Graph::range(0..1)
+        .flat_map(|_| 0..10_000u64)
+        .map_with_rng(|n, rng| n ^ u64::from(rng.next_u32()))
+        .named("draw")
+        .pipe(Pairs);
+    let replay = loader(graph).replay(0, &Origin::root(0, 0).child(9_000));
+    let replay = replay.unwrap();
+    let step = replay.steps().iter().find(|step| step.node() == "draw");
+    let word = step.unwrap().draws()[0];
+    assert_eq!(replay.items::<(u64, u64)>()[0].0, 9_000 ^ u64::from(word));
+}

@@ -364,19 +364,19 @@ fn a_settings_file_that_does_not_fit_is_an_error_with_its_path_and_a_remedy() {
         ("{", "", ErrorKind::Corrupt, "not JSON"),
         ("}\n", "", ErrorKind::Corrupt, "tune again"),
         (
-            "\"version\": 2",
             "\"version\": 3",
+            "\"version\": 4",
             ErrorKind::Unsupported,
             "update the library",
         ),
         (
-            "\"version\": 2",
+            "\"version\": 3",
             "\"version\": \"x\"",
             ErrorKind::Config,
             "no settings file",
         ),
         (
-            "\"version\": 2",
+            "\"version\": 3",
             "\"version\": 0",
             ErrorKind::Config,
             "no settings file",
@@ -404,6 +404,12 @@ fn a_settings_file_that_does_not_fit_is_an_error_with_its_path_and_a_remedy() {
             "\"prefetch\": 70000",
             ErrorKind::Config,
             "0 to 65536",
+        ),
+        (
+            "\"tuned_prefetch\": null",
+            "\"tuned_prefetch\": 17",
+            ErrorKind::Config,
+            "1 to 16",
         ),
         (
             "\"prefetch\": 5",
@@ -553,7 +559,7 @@ fn a_settings_file_of_version_1_is_still_read() {
     let (graph, path) = (batches(), fresh("version-1.json"));
     found(&graph, point(3, 5)).save(&path).unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    let older = text.replace("\"version\": 2", "\"version\": 1");
+    let older = text.replace("\"version\": 3", "\"version\": 1");
     let older = older.replace("  \"requests\": [],\n", "");
     assert!(!older.contains("requests"), "{older}");
     fs::write(&path, older).unwrap();

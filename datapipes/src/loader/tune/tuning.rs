@@ -9,8 +9,9 @@ use super::{Point, Trial};
 use crate::Result;
 use crate::loader::checkpoint::SavedNode;
 use crate::loader::report::svg::{self, Picture};
-use crate::loader::settings_file::{self, Found};
+use crate::loader::settings_file::{self, Kept};
 use crate::run::Requests;
+use crate::settings::Found;
 
 /// Result of a [`Tuner`](super::Tuner). Prints as a table of times.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -85,12 +86,13 @@ impl Tuning {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be written; with the path.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let Point { workers, prefetch } = self.best;
-        let found = Found {
+        let kept = Kept {
             workers: Some(workers),
             prefetch: Some(prefetch),
+            found: Found::default(),
             requests: self.requests.clone(),
         };
-        settings_file::save(path.as_ref(), &self.nodes, found)
+        settings_file::save(path.as_ref(), &self.nodes, kept)
     }
 
     /// Returns an SVG picture of the times: a column for each number of workers, a row for each

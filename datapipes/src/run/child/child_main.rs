@@ -283,6 +283,7 @@ impl LoadedPart {
             largest_item: largest,
             partial: false,
             draws: None,
+            first_steps: None,
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
             .iter()

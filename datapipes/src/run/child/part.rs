@@ -1,6 +1,7 @@
 //! Information for the children of a segment, from the flow and its plan.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use super::log;
 use super::plan::{ChildFigures, ChildrenPlan};
@@ -14,11 +15,12 @@ use crate::{Hints, Work};
 const REMOTE_ROOM: usize = 512 << 20;
 
 /// Returns the supervisors of a segment, if it runs in child processes. `rows` are those of the
-/// plan.
+/// plan, and `active` is the number of processes that get work.
 pub(crate) fn supervisors(
     flow: &Flow,
     segment: &SegmentPlan,
     rows: &[Option<usize>],
+    active: &Arc<AtomicUsize>,
 ) -> Option<Arc<Supervisors>> {
     let processes = segment.processes.clone()?;
     let nodes: Vec<&FlowNode> = segment.nodes.iter().map(|&id| &flow.nodes[id]).collect();
@@ -53,6 +55,7 @@ pub(crate) fn supervisors(
     let edge = nodes.last()?.node.edge.clone();
     Some(Supervisors::new(ChildrenPlan {
         processes,
+        active: active.clone(),
         hello,
         node: names.join(" → ").into(),
         input,

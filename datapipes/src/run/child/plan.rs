@@ -1,7 +1,7 @@
 //! The settings that the children of a segment share, and their figures.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -14,6 +14,8 @@ use crate::{Arity, Processes};
 /// Settings shared by the children of a segment, in all epochs.
 pub(crate) struct ChildrenPlan {
     pub processes: Processes,
+    /// Number of processes of this machine that get work.
+    pub active: Arc<AtomicUsize>,
     pub hello: Hello,
     /// Names of the part's nodes, for messages and errors.
     pub node: Arc<str>,
@@ -26,6 +28,14 @@ pub(crate) struct ChildrenPlan {
     /// True if its blocking work seldom waits: a child has many jobs only once it has waited.
     pub seldom_waits: bool,
     pub figures: ChildFigures,
+}
+
+impl ChildrenPlan {
+    /// Returns true if the child at a place gets no work, since fewer are enough. It waits, and does
+    /// what has to be done again: the others may wait for that.
+    pub(super) fn is_parked(&self, place: usize) -> bool {
+        !self.processes.is_remote() && place >= self.active.load(Ordering::Relaxed)
+    }
 }
 
 /// Figures about children, over all epochs of a loader.

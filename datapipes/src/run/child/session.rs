@@ -207,9 +207,12 @@ impl<'a> Session<'a> {
     }
 
     /// Returns true if the child takes part in the work: processes of this machine do not while
-    /// workers of other machines do.
+    /// workers of other machines do, or while fewer are enough.
     fn is_at_work(&self) -> bool {
-        self.is_worker() || self.slot.shared.ready_workers() == 0
+        let is_needed = || {
+            self.slot.shared.ready_workers() == 0 && !self.slot.plan().is_parked(self.slot.place)
+        };
+        self.is_worker() || is_needed()
     }
 
     /// Publishes what the child has done, and has to do.

@@ -7,6 +7,7 @@ use std::task;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::first_steps::StepsOf;
 use super::log::EpochLog;
 use super::node_log::Splits;
 use super::resume::{Cursors, Resume, Share};
@@ -93,6 +94,7 @@ impl EpochRun {
             .workers
             .max(scope.io().metrics().num_workers());
         info.margin = Some(margin(plan.prefetch.bytes, pollers));
+        info.first_steps = Some(Arc::new(StepsOf::new(engine, &info)));
         Ok(Arc::new(EpochRun {
             info,
             scope,

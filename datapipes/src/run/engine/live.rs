@@ -8,6 +8,8 @@ pub(crate) struct Live {
     /// Number of items kept ready before the consumer; see
     /// [`Depth`](crate::run::prefetch::Depth).
     pub depth: Arc<AtomicUsize>,
+    /// Number of processes of each part that get work, if it has more on this machine.
+    pub processes: Arc<AtomicUsize>,
     /// Settings that were tried, in words, the last one last.
     pub tried: Mutex<Vec<String>>,
     begun: AtomicU64,
@@ -32,6 +34,7 @@ impl Live {
     pub(super) fn new(depth: usize) -> Self {
         Live {
             depth: Arc::new(depth.into()),
+            processes: Arc::new(usize::MAX.into()),
             tried: Mutex::default(),
             begun: AtomicU64::new(0),
             running: AtomicUsize::new(0),

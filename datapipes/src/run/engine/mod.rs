@@ -5,6 +5,7 @@
 //! - [`epoch_run`]: the shared state of the nodes of an epoch, and the measurements at its edges.
 //! - [`wiring`]: the stream of each node, by its place in the plan.
 //! - [`inputs`]: inputs and checkpoint state of a node that runs inline.
+//! - [`first_steps`]: the steps that use items of a source, where they follow from the graph alone.
 //! - [`node_log`]: the stream of a node, with the log of its items.
 //! - [`unordered`]: the nodes whose items come in any order.
 //! - [`fits`]: true if a checkpoint can be resumed by another graph.
@@ -13,6 +14,7 @@
 //! - [`log`]: events of an epoch for `tracing`.
 
 mod epoch_run;
+mod first_steps;
 mod fits;
 mod inputs;
 mod live;
@@ -92,15 +94,16 @@ impl Engine {
             .iter()
             .map(|_| Arc::new(batch_buffer::Pool::new(plan.prefetch.bytes)))
             .collect();
+        let live = Live::new(plan.prefetch.items);
         Engine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             #[cfg(target_os = "linux")]
             supervisors: plan
                 .segments
                 .iter()
-                .map(|segment| supervisors(&flow, segment, &plan.rows))
+                .map(|segment| supervisors(&flow, segment, &plan.rows, &live.processes))
                 .collect(),
-            live: Live::new(plan.prefetch.items),
+            live,
             flow,
             plan,
             settings,
@@ -208,6 +211,7 @@ impl Engine {
             largest_item: self.settings.largest_item,
             partial: false,
             draws: None,
+            first_steps: None,
         };
         Ok((scope, info))
     }

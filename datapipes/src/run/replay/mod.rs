@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(crate) use self::batch::batch;
 use crate::checkpoint::NodeState;
-use crate::context::RunInfo;
+use crate::context::{Draws, RunInfo};
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
 use crate::run::{Engine, Share};
@@ -86,7 +86,7 @@ impl<'e> Replayer<'e> {
             uneven: engine.settings.uneven,
         };
         let (scope, mut info) = engine.begin(epoch, share, false)?;
-        info.draws = Some(Arc::default());
+        info.draws = Some(Arc::new(Draws::of(target.clone())));
         let nodes = &engine.flow.nodes;
         let source = target.source().unwrap_or(u16::MAX);
         let mut repeats: Vec<Option<usize>> = Vec::with_capacity(nodes.len());

@@ -83,12 +83,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         made: impl IntoIterator<Item = &'a Carried>,
     ) {
         let made: Vec<&Carried> = made.into_iter().collect();
-        let Replayer {
-            engine,
-            info,
-            target,
-            ..
-        } = self.replayer;
+        let Replayer { engine, info, .. } = self.replayer;
         let node = &engine.flow.nodes[id];
         let draws = info.draws.as_ref();
         (self.show)(&NodeResult {
@@ -96,7 +91,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             way,
             time,
             made: &made,
-            draws: draws.and_then(|draws| draws.take(&node.name, target)),
+            draws: draws.and_then(|draws| draws.take(&node.name)),
         });
     }
 

@@ -1,5 +1,11 @@
 use super::*;
 
+const BOTH: MayChange = MayChange {
+    workers: true,
+    prefetch: true,
+    processes: false,
+};
+
 /// A load whose time for a batch, and share of waiting, is a function of the settings.
 struct Load<F> {
     search: Search,
@@ -20,9 +26,10 @@ impl<F: Fn(Setting, f64) -> Cost> Load<F> {
         let begin = Setting {
             workers,
             prefetch: 4,
+            processes: 0,
         };
         Load {
-            search: Search::new(begin, (true, true)),
+            search: Search::new(begin, BOTH),
             cost,
             noise,
             state: 7,
@@ -77,8 +84,18 @@ fn shared(work: f64, step: f64) -> impl Fn(Setting, f64) -> Cost {
 /// Returns the least time of any settings.
 fn best(workers: usize, cost: impl Fn(Setting, f64) -> Cost) -> f64 {
     let all = (1..=workers).flat_map(|workers| (1..=16).map(move |prefetch| (workers, prefetch)));
-    all.map(|(workers, prefetch)| cost(Setting { workers, prefetch }, 0.0).0)
-        .fold(f64::INFINITY, f64::min)
+    all.map(|(workers, prefetch)| {
+        cost(
+            Setting {
+                workers,
+                prefetch,
+                processes: 0,
+            },
+            0.0,
+        )
+        .0
+    })
+    .fold(f64::INFINITY, f64::min)
 }
 
 /// A trainer that needs two of eight cores, and slows down if workers take them.
@@ -210,6 +227,7 @@ fn settings_that_were_given_stay() {
     let begin = Setting {
         workers: 4,
         prefetch: 3,
+        processes: 5,
     };
     let figures = Figures {
         seconds: 1.0,
@@ -219,15 +237,19 @@ fn settings_that_were_given_stay() {
         depth: 3,
         may_grow: true,
     };
-    for (may_change, changes) in [
-        ((false, false), [false, false]),
-        ((true, false), [true, false]),
-        ((false, true), [false, true]),
-    ] {
+    for place in 0..4 {
+        let changes = [0, 1, 2].map(|one| one == place);
+        let [workers, prefetch, processes] = changes;
+        let may_change = MayChange {
+            workers,
+            prefetch,
+            processes,
+        };
         let mut search = Search::new(begin, may_change);
         (0..100).for_each(|_| _ = search.window(&figures));
         let now = search.best;
-        assert_eq!([now.workers != 4, now.prefetch != 3], changes);
+        let changed = [now.workers != 4, now.prefetch != 3, now.processes != 5];
+        assert_eq!(changed, changes);
     }
 }
 
@@ -236,9 +258,10 @@ fn the_queue_does_not_grow_without_room_in_memory() {
     let begin = Setting {
         workers: 2,
         prefetch: 4,
+        processes: 0,
     };
     for may_grow in [false, true] {
-        let mut search = Search::new(begin, (true, true));
+        let mut search = Search::new(begin, BOTH);
         for _ in 0..40 {
             let ahead = search.now().prefetch;
             search.window(&Figures {
@@ -252,4 +275,32 @@ fn the_queue_does_not_grow_without_room_in_memory() {
         }
         assert_eq!(search.best.prefetch, if may_grow { 16 } else { 4 });
     }
+}
+
+#[test]
+fn processes_are_given_back_and_taken_again() {
+    let begin = Setting {
+        workers: 2,
+        prefetch: 4,
+        processes: 8,
+    };
+    let may_change = MayChange {
+        processes: true,
+        ..MayChange::default()
+    };
+    let mut load = Load::new(2, 0.01, |now: Setting, seconds| {
+        // The consumer takes 20 ms, and later 5 ms.
+        let made = 0.04 / now.processes as f64;
+        let step = if seconds < 600.0 { 0.02 } else { 0.005 };
+        let waits = if made > step { 0.3 } else { 0.0 };
+        (made.max(step), waits)
+    });
+    load.search = Search::new(begin, may_change);
+    assert_eq!(load.run(600.0).processes, 2);
+    assert_eq!(load.run(1200.0).processes, 8);
+    let said = &load.tried[0];
+    assert!(
+        said.starts_with("processes 8 → 6, as the consumer does not wait"),
+        "{said}"
+    );
 }
