@@ -44,7 +44,7 @@ pub(crate) struct SegmentSettings {
     pub order: Order,
     /// Maximum number of morsels in flight.
     pub concurrency: usize,
-    /// Least number of morsels in flight at the start.
+    /// Number of morsels in flight at the start, as the first output needs.
     pub start: usize,
     pub workers: usize,
     /// True if the user fixed the concurrency, so that nothing runs inline.
