@@ -2,7 +2,8 @@
 //! same cores, batches of 38.5 MB against plain TCP, small items, workers that wait, a distant worker, the
 //! first batch, and the silence after a worker is killed.
 //!
-//! `cargo bench --bench remote [-- --json]`. One line a case. Workers and consumer share the cores.
+//! `cargo bench --bench remote [-- --json] [sections]`: images, batches, small, one_job, waiting, distance,
+//! times; all by default. One line a case. Workers and consumer share the cores.
 //! Peers are tf.data's service and `pyarrow.flight`, where `DATAPIPES_PEERS` names a Python with them.
 
 mod support;
@@ -89,6 +90,10 @@ fn distant(to: SocketAddr, round_trip: Duration) -> SocketAddr {
     std::thread::spawn(move || {
         for near in listener.incoming().flatten() {
             let far = TcpStream::connect(to).expect("it listens");
+            // A network holds nothing back until earlier pieces are acknowledged, as a socket would.
+            for end in [&near, &far] {
+                end.set_nodelay(true).expect("a connection");
+            }
             let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
             let (near2, far2) = (clone(&near), clone(&far));
             std::thread::spawn(move || pass_on(near, far, round_trip / 2));
@@ -251,9 +256,8 @@ fn silence() -> f64 {
     median(pauses.collect())
 }
 
-fn main() {
-    datapipes::worker::init();
-    let lines = Lines::new("workers over loopback", "items/s");
+/// Prints the lines of images of 500x375 on one and two workers.
+fn images(lines: &Lines) {
     let files = pictures(512);
     let source = || Graph::from_vec(files.clone());
     let folder = written(&files);
@@ -287,6 +291,10 @@ fn main() {
         }
     }
     std::fs::remove_dir_all(&folder).expect("it was written");
+}
+
+/// Prints the lines of large batches, also encrypted.
+fn batches(lines: &Lines) {
     let count = 64;
     type Part = fn(Graph<u64>) -> Graph<Tensor>;
     for (name, size, part) in [
@@ -311,6 +319,10 @@ fn main() {
         &mut cases,
         (0.3, 0.0),
     );
+}
+
+/// Prints the line of values of 100 bytes.
+fn small(lines: &Lines) {
     let count = 100_000u64;
     let small = |numbers: Graph<u64>| numbers.map(|n| [n as u8; 100]);
     let apart = loader(Graph::range(0..count).in_processes(2, small), 2);
@@ -324,8 +336,10 @@ fn main() {
         &mut cases,
         (0.8, 0.0),
     );
+}
 
-    // One job of one item, and the begin and the end of an epoch.
+/// Prints the line of one job of one item, and the begin and the end of an epoch.
+fn one_job(lines: &Lines) {
     let one = |numbers: Graph<u64>| numbers.map(|n| n);
     let apart = loader(Graph::range(0..1).in_processes(1, one), 2);
     let (there, _machine) = on_workers(1, |remote| Graph::range(0..1).on_workers(remote, one));
@@ -347,7 +361,10 @@ fn main() {
         &mut cases,
         (0.8, 0.0),
     );
+}
 
+/// Prints the line of workers that wait.
+fn waiting(lines: &Lines) {
     let waits: fn(Graph<u64>) -> Graph<u64> = |numbers| {
         numbers.map(|n| {
             std::thread::sleep(Duration::from_millis(5));
@@ -371,7 +388,10 @@ fn main() {
         &mut cases,
         (0.95, 0.0),
     );
+}
 
+/// Prints the line of a distant worker.
+fn distance(lines: &Lines) {
     let computes: fn(Graph<u64>) -> Graph<u64> = |numbers| {
         numbers.map(|n| {
             let begun = Instant::now();
@@ -395,7 +415,10 @@ fn main() {
         &mut cases,
         (0.9, 0.0),
     );
+}
 
+/// Prints the lines of single times: until the first batch, and after a kill.
+fn times(lines: &Lines) {
     let first = first_batch();
     lines.print(
         "first batch, workers there (1/s)",
@@ -412,4 +435,27 @@ fn main() {
         0.3 / silence,
         1.0,
     );
+}
+
+fn main() {
+    datapipes::worker::init();
+    let wanted: Vec<String> = (std::env::args().skip(1))
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    let lines = Lines::new("workers over loopback", "items/s");
+    type Section = fn(&Lines);
+    let sections: [(&str, Section); 7] = [
+        ("images", images),
+        ("batches", batches),
+        ("small", small),
+        ("one_job", one_job),
+        ("waiting", waiting),
+        ("distance", distance),
+        ("times", times),
+    ];
+    for (name, section) in sections {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            section(&lines);
+        }
+    }
 }

@@ -684,6 +684,10 @@ impl Relay {
                 let Some(far) = is_open.then(|| TcpStream::connect(to).ok()).flatten() else {
                     continue;
                 };
+                // A network holds nothing back until earlier pieces are acknowledged, as a socket would.
+                for end in [&near, &far] {
+                    end.set_nodelay(true).unwrap();
+                }
                 let both = || (near.try_clone().unwrap(), far.try_clone().unwrap());
                 let ((near1, far1), (near2, far2)) = (both(), both());
                 for (direction, from, to) in [(0, near1, far1), (1, far2, near2)] {
@@ -770,7 +774,7 @@ fn a_distant_worker_has_as_many_pieces_of_work_as_a_round_trip_takes() {
     };
     let remote = remote();
     let relay = Relay::start(remote.address());
-    relay.delay.store(40, Ordering::SeqCst);
+    relay.delay.store(100, Ordering::SeqCst);
     let _machine = Machine::start(relay.address, 1);
     let there = loader(
         Graph::range(0..1_000_000)
@@ -786,8 +790,8 @@ fn a_distant_worker_has_as_many_pieces_of_work_as_a_round_trip_takes() {
             .children
             .first()
             .map_or(0, |child| child.jobs);
-        assert!(jobs <= 32, "{jobs}");
-        jobs >= 8
+        // 200 ms in pieces of at most 4 ms, the one in work, and the next.
+        jobs >= 52
     });
 }
 

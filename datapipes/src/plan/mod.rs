@@ -55,8 +55,8 @@ pub(crate) struct SegmentPlan {
     pub work: Work,
     pub workers: usize,
     pub concurrency: usize,
-    /// Number of morsels in flight at the start: of I/O as many as the first output needs, once the
-    /// data is known not to be near; at workers of other machines the most.
+    /// Number of requests in flight at the start of an I/O segment, once the data is known not to be
+    /// near: as many as the first output needs.
     pub start: usize,
     /// True if the user fixed the concurrency.
     pub set_by_user: bool,
@@ -216,11 +216,7 @@ impl Plan {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
             }),
-            // The round trip limits the morsels at a distant worker, so that this limit must not.
-            start: match &processes {
-                Some(processes) if processes.is_remote() => workers * PER_WORKER,
-                _ => 1,
-            },
+            start: 1,
             bytes: 0,
             order: settings.order,
             arity: hints.arity,

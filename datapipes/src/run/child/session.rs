@@ -27,9 +27,10 @@ use crate::{Error, ErrorKind, Result, Writer};
 
 /// Number of jobs that a child has at once: a current one and the next.
 const AT_ONCE: usize = 2;
-/// Greatest number of further jobs on their way to a distant worker, and of the bytes of their input.
-const ON_THE_WAY: usize = 30;
-const ON_THE_WAY_BYTES: usize = 16 << 20;
+/// Number of bytes of the jobs of a distant worker above which no more are on their way to it, and
+/// the least that a job counts: what a worker holds of a job before it begins, besides its input.
+const ON_THE_WAY: usize = 16 << 20;
+const LEAST_JOB: usize = 16 << 10;
 /// Greatest time in which a child must build its part of the graph.
 const START: Duration = Duration::from_secs(60);
 /// Greatest time that a child may spend on cancelled work.
@@ -87,6 +88,8 @@ pub(super) struct Session<'a> {
     pub ready: bool,
     /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
+    /// Number of bytes of their inputs, each at least [`LEAST_JOB`].
+    input: usize,
     /// Output of the first task that waits for room, what is counted with it, and the end of the
     /// task if it is the last.
     held: Option<(AnyChunk, Counted, Option<Done>)>,
@@ -132,6 +135,7 @@ impl<'a> Session<'a> {
             child,
             ready: false,
             tasks: VecDeque::new(),
+            input: 0,
             held: None,
             exited: false,
             leaving: false,
@@ -455,6 +459,7 @@ impl<'a> Session<'a> {
                 done.number
             ))
         })?;
+        self.input -= input_bytes(&task);
         self.slot.shared.progress();
         self.publish();
         self.waits = done.waits;
@@ -564,12 +569,11 @@ impl<'a> Session<'a> {
         let (Some(round_trip), Some(job_time)) = (self.round_trip, self.job_time) else {
             return most;
         };
-        let bytes: usize = self.tasks.iter().map(|task| task.job.chunk.bytes).sum();
-        if bytes >= ON_THE_WAY_BYTES {
+        if self.input >= ON_THE_WAY {
             return most;
         }
         let on_the_way = round_trip.as_nanos().div_ceil(job_time.as_nanos().max(1));
-        most + on_the_way.min(ON_THE_WAY as u128) as usize
+        most.saturating_add(usize::try_from(on_the_way).unwrap_or(usize::MAX))
     }
 
     /// Gives the child as much work as it may have at once. Returns true if anything was done.
@@ -657,6 +661,7 @@ impl<'a> Session<'a> {
             needed: task.job.needed,
         };
         task.asked = None;
+        self.input += input_bytes(&task);
         self.tasks.push_back(task);
         self.send(cx, &Order::Job(facts, grants), Some(places))
     }
@@ -830,6 +835,11 @@ impl<'a> Session<'a> {
         let silence = silence.saturating_mul(SLOW).max(at_least);
         Some(silence.saturating_mul(1 << front.slow.min(16)))
     }
+}
+
+/// Returns the bytes that a task counts among those on their way.
+fn input_bytes(task: &Task) -> usize {
+    task.job.chunk.bytes.max(LEAST_JOB)
 }
 
 /// Returns the memory of a row, if it is shared with other processes, and the offset in bytes.

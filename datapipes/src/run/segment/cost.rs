@@ -23,6 +23,19 @@ pub(super) struct ItemCost {
 }
 
 impl ItemCost {
+    /// Begins with the cost in an earlier epoch, in nanoseconds, if it is above 0.
+    pub(super) fn begin_with(ns: u64) -> ItemCost {
+        ItemCost {
+            ns: ns as f64,
+            probes: u32::from(ns > 0),
+        }
+    }
+
+    /// Returns the cost, in nanoseconds; 0 before it is known.
+    pub(super) fn ns(&self) -> u64 {
+        self.ns as u64
+    }
+
     /// Adds a measurement, in nanoseconds.
     pub(super) fn learn(&mut self, ns: f64) {
         self.ns = if self.probes == 0 {

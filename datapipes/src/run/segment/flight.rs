@@ -29,6 +29,8 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
+    /// Cost of an item in child processes, in nanoseconds; 0 before it is known.
+    pub item_ns: AtomicU64,
     /// Waits of work that seldom waits.
     pub waits: Arc<Waits>,
     /// Number of output items that were taken.
@@ -101,7 +103,7 @@ impl Flight {
         let (most, learned) = (settings.concurrency, &settings.learned);
         let concurrency = match settings.shared.work {
             Work::Cpu if settings.set_by_user => Concurrency::fixed(most),
-            Work::Cpu => Concurrency::growing(settings.start.max(4 * settings.workers), most),
+            Work::Cpu => Concurrency::growing(4 * settings.workers, most),
             Work::Io => {
                 let start = match learned.concurrency.load(Relaxed) {
                     0 => settings.start,

@@ -103,12 +103,17 @@ impl Spawning {
             above_ns: 0,
             items: 0,
         };
+        // Pieces of one item, as long as the cost is not known, cost processes more than threads.
+        let known = match settings.processes {
+            true => settings.learned.item_ns.load(Relaxed),
+            false => 0,
+        };
         Spawning {
             shared: settings.shared.clone(),
             input: Arc::new(Mutex::new(input)),
             flight: Flight::new(&settings),
             settings,
-            cost: ItemCost::default(),
+            cost: ItemCost::begin_with(known),
             credit: None,
             refused: false,
             taken: 0,
@@ -440,6 +445,10 @@ impl Spawning {
         shared.notifier.taken();
         if morsel.work == self.flight.work {
             self.cost.learn(morsel.cost());
+            if self.settings.processes {
+                let known = &self.settings.learned.item_ns;
+                known.store(self.cost.ns(), Relaxed);
+            }
         }
         if morsel.is_complete() {
             shared.gauge.morsel_time.record(morsel.spent(), 1);

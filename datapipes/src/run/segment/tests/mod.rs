@@ -147,3 +147,33 @@ fn a_batch_of_small_files_begins_with_what_keeps_the_workers_busy() {
         [4, 8, 32]
     );
 }
+
+/// Numbers of the items of all jobs that are there.
+fn items(jobs: &Jobs) -> Vec<usize> {
+    lock(&jobs.0).iter().map(|job| job.chunk.len).collect()
+}
+
+/// Morsels of one item are few: each costs messages, and as many as fill a long way would be slower
+/// than the items.
+#[test]
+fn pieces_for_processes_are_of_one_item_only_until_the_cost_of_an_item_is_known() {
+    let jobs = Jobs::default();
+    let mut learned = None;
+    for epoch in 0..2 {
+        let mut settings = settings(Work::Cpu, 2, &jobs);
+        settings.processes = true;
+        settings.learned = learned.get_or_insert(settings.learned).clone();
+        let mut segment = segment(100_000, settings);
+        let mut cx = task::Context::from_waker(Waker::noop());
+        assert!(poll(&mut segment, &mut cx, 1).is_pending());
+        let expected = [1, 40][epoch];
+        assert_eq!(items(&jobs), [expected; 8], "epoch {epoch}");
+        for _ in 0..8 {
+            complete(jobs.next().expect("it was there"), 100_000);
+            assert!(poll(&mut segment, &mut cx, 1).is_ready());
+        }
+        assert!(poll(&mut segment, &mut cx, 1).is_pending());
+        assert!(items(&jobs).starts_with(&[40; 8]), "epoch {epoch}");
+        while jobs.next().is_some() {}
+    }
+}
