@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datapipes_text::{HfTokenizer, TokenStore, TokenWidth, Tokenize};
 use flate2::{Compression, write::GzEncoder};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -615,6 +618,60 @@ fn a_row_of_parquet_is_a_document() {
         said.contains("a.parquet: not found: ") && said.contains("body"),
         "{said}"
     );
+}
+
+/// Returns a Parquet file of texts, in row groups of 500, with a column that nobody reads.
+fn parquet_of(texts: &[String]) -> Vec<u8> {
+    let numbers = (0..texts.len() as u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64);
+    let columns: [(&str, ArrayRef); 2] = [
+        ("text", Arc::new(StringArray::from_iter_values(texts))),
+        ("number", Arc::new(Int64Array::from_iter_values(numbers))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(500));
+    let (mut data, properties) = (Vec::new(), Some(properties.build()));
+    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), properties).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    data
+}
+
+/// The system kills the first run; see [`a_killed_run_is_resumed_exactly`].
+#[cfg(unix)]
+#[test]
+fn a_large_file_of_parquet_is_read_by_row_groups() {
+    let place = Place::new();
+    let all = texts(20_000, 40);
+    let data = parquet_of(&all);
+    assert!(
+        data.len() > 512 << 10,
+        "{} bytes are read as a whole",
+        data.len()
+    );
+    place.write("in/a.parquet", &data);
+    place.write("in/b.parquet.gz", gzip(&parquet_of(&all[..50])));
+    let options = ["--end", "<eos>", "--checkpoint-every", "7000"];
+    let in_names = ["in/a.parquet", "in/b.parquet.gz"];
+    place.succeeds(&in_names, "whole", &options);
+    let store = place.megatron("whole");
+    let expected = place.encode(&all);
+    assert_eq!(documents(&store), [&expected[..], &expected[..50]].concat());
+
+    let run = place.command(&in_names, "killed", &options);
+    let output = Command::new("sh")
+        .args(["-c", r#"ulimit -c 0; ulimit -f "$0"; exec "$@""#, "400"])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    let (_, said) = place.succeeds(
+        &in_names,
+        "killed",
+        &[&options[..], &["--workers", "1"]].concat(),
+    );
+    assert!(said.starts_with("resumed after "), "{said}");
+    assert!(place.files("whole") == place.files("killed"));
 }
 
 /// Serves answers by path, each `Connection: close`, until the process ends; returns its address.

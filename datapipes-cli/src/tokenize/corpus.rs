@@ -165,6 +165,11 @@ impl Store for Corpus {
     async fn get(&self, name: &str, get: Get) -> Result<Object> {
         let file = self.file(name)?;
         let object = file.store.get(&file.key, get).await?;
+        // The index of a Parquet file is at its end, and is read first.
+        let is_index = self.layout == Layout::Parquet && object.range.end == file.size;
+        if is_index && object.range.start > 0 {
+            return Ok(object);
+        }
         let (read, mut at) = (self.read.clone(), file.begin + object.range.start);
         let body = object.body.inspect(move |piece| {
             at += piece.as_ref().map_or(0, |piece| piece.len() as u64);
@@ -174,6 +179,10 @@ impl Store for Corpus {
             body: Body::stream(body),
             ..object
         })
+    }
+    async fn head(&self, name: &str) -> Result<Meta> {
+        let file = self.file(name)?;
+        file.store.head(&file.key).await
     }
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         let names = self.files.iter().map(|file| &file.name);

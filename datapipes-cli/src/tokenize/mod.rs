@@ -37,8 +37,10 @@ sizes are compared. A repository of the hub (hf://) is read at the commit of the
 
 IN is a file, a folder, a pattern in quotes ('data/**/*.jsonl.zst') or a URL. Files hold JSON lines
 (.jsonl, .ndjson: a document on each line), Parquet (.parquet: a document in each row) or plain text
-(.txt, .text, .md, .log: a document each), compressed or not (gzip, zstd, xz, bzip2, lz4); a Parquet
-file is in memory as a whole. Of a folder only files with these names are read, also with --as; a pattern ('data/**/*.json.gz') reads all files that it matches.
+(.txt, .text, .md, .log: a document each), compressed or not (gzip, zstd, xz, bzip2, lz4). Of a Parquet
+file that is not compressed as a whole only the column of the text is read, row group by row group.
+Of a folder only files with these names are read, also with --as; a pattern ('data/**/*.json.gz')
+reads all files that it matches.
 
   --tokenizer FILE            a tokenizer.json of Hugging Face
   --tokenizer-name NAME       name of the tokenizer in the metadata of datatrove's format, such as that
@@ -202,7 +204,7 @@ fn graph(corpus: &Arc<Corpus>, field: String, tokenize: Tokenize) -> Graph<Token
         }
         Layout::Parquet => {
             let rows = ParquetRows::new(Parquet::new().columns([&field]));
-            let rows = files.load_files().read_as(rows);
+            let rows = files.stream_as(rows, WHOLE);
             rows.pipe(TextField::new(field)).tokenize(tokenize)
         }
         Layout::Text => {

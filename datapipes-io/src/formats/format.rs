@@ -10,6 +10,7 @@ use futures::Stream;
 
 use super::entry::{FileEntries, FileEntry};
 use super::framing::{Block, Splitter};
+use super::parts::ByParts;
 use crate::File;
 
 /// A file format: parses a file into items.
@@ -70,6 +71,14 @@ pub trait Format: Send + Sync + 'static {
     /// [`open`](Format::open) yields for the whole file. Defaults to none: files are then read
     /// whole.
     fn splitter(&self) -> Option<Splitter<Self::Item>> {
+        None
+    }
+
+    /// Returns how a file is read part by part, for a format that tells where its parts are. The
+    /// parts have the same items as [`open`](Format::open) yields for the whole file. Defaults to
+    /// none.
+    #[doc(hidden)]
+    fn by_parts(&self) -> Option<ByParts<Self::Item>> {
         None
     }
 

@@ -314,6 +314,19 @@ pub(crate) struct Block<T> {
 }
 
 impl<T: 'static> Block<T> {
+    /// Returns a block by the number of its first record, its size in bytes, and how it is opened.
+    pub(super) fn new(
+        first: u64,
+        weight: usize,
+        open: impl FnOnce(&Context) -> Result<FileEntries<T>> + Send + 'static,
+    ) -> Self {
+        Block {
+            first,
+            weight,
+            open: Box::new(open),
+        }
+    }
+
     /// Returns a block with only an error of the file.
     pub(super) fn failed(error: Error) -> Self {
         Block {

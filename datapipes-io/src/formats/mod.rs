@@ -6,7 +6,8 @@
 //!
 //! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their
 //! bytes arrive, in constant memory, by [`read_as`](crate::FileGraphExt::read_as) of file references
-//! (`list_files(…).read_as(format)`); after `load_files()` files are whole.
+//! (`list_files(…).read_as(format)`), and Parquet row group by row group; after `load_files()` files
+//! are whole.
 //!
 //! | format | reads | writes | without a copy | parts of a file in parallel | by index | feature |
 //! |---|---|---|---|---|---|---|
@@ -19,7 +20,7 @@
 //! | TFRecord, `tf.train.Example` | [`TfRecords`], [`TfExamples`] | [`TfRecordWriter`] | records and bytes are slices | by [`TfRecordIndex`] | [`IndexedTfRecords`] | `tfrecord` |
 //! | RecordIO (MXNet) | [`RecordIo`], [`ImageRecord`] | [`RecordIoWriter`] | records of one part are slices | by [`RecordIoIndex`] | [`IndexedRecordIo`] | |
 //! | MDS (MosaicML) | [`MdsShards`] | – | bytes are slices | by `index.json` | [`Mds`] | `zstd` for packed shards |
-//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`], [`ParquetFile::rows`] | `parquet` |
+//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups | [`ParquetFile`], [`ParquetFile::rows`] | `parquet` |
 //! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | [`IndexedArrowRows`] | `arrow` |
 //! | text, by lines | [`Lines`], [`ByteLines`] | – | [`ByteLines`] | no | no | |
 //! | JSON lines | [`JsonLines`] | – | no | by [`LineIndex`] | [`IndexedJsonLines`] | |
@@ -56,6 +57,7 @@ mod msgpack;
 mod npy;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod parts;
 mod recordio;
 #[cfg(feature = "safetensors")]
 mod safetensors;

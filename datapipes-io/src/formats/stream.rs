@@ -1,4 +1,4 @@
-//! Reads records of files as their bytes arrive.
+//! Reads records of files as their bytes arrive, or part by part.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,15 @@ use bytes::Bytes;
 use datapipes::{
     Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work,
 };
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
 use tracing::warn;
 
 use super::Format;
 use super::arriving::Arriving;
 use super::compression::Inflating;
 use super::framing::{Block, RecordPosition, Splitter, Step};
+use super::parts::Parts;
 use crate::stores::Get;
 use crate::stores::load::Loaded;
 use crate::{File, FileRef};
@@ -21,9 +24,11 @@ use crate::{File, FileRef};
 /// being cut, and the piece before, which its blocks keep alive as slices. A piece has 4 MiB if read
 /// from this machine, and mostly 1 MiB from elsewhere.
 const HELD: usize = 8 << 20;
+/// Maximum number of bytes of parts that are read at once, unless one part is larger.
+const AHEAD: u64 = HELD as u64;
 
 /// Splits files into blocks of whole records; small files, which are already in memory, are one
-/// block.
+/// block, and so is each part of a file that is read part by part.
 ///
 /// It reads one file after the other. Blocks of a file have the origin of the file.
 pub(crate) struct SplitRecords<F: ?Sized>(pub(crate) Arc<F>);
@@ -41,6 +46,7 @@ struct Stop {
     name: String,
     version: Option<String>,
     packed: bool,
+    /// Of a file that is read part by part, the number of the part, as that of a record.
     at: RecordPosition,
     /// Ranges before the position that have to be read again.
     heads: Vec<(u64, u64)>,
@@ -155,12 +161,25 @@ impl<F: Format + ?Sized> Reading<'_, F> {
                 return Ok(());
             }
         };
-        let splitter = self.format.splitter();
-        let mut splitter =
-            splitter.expect("only a format that has one is given files that are large");
         let name = file.name().into_owned();
         let stop = stop.filter(|stop| stop.name == name);
         let goes_on = stop.is_some();
+        if let Some(parted) = self.format.by_parts() {
+            let opened = parted.0.open(&file, self.cx).await;
+            self.lost = goes_on && !matches!(opened, Ok(Some(_)));
+            return match opened? {
+                Some(parts) => self.give_parts(&name, &parts, stop).await,
+                None => {
+                    let mut arriving = Arriving::open(&file, Get::default()).await?;
+                    let first = arriving.first(0).await?.unwrap_or_default();
+                    self.whole(File::new(name, arriving.all(first).await?))
+                        .await;
+                    Ok(())
+                }
+            };
+        }
+        let splitter = self.format.splitter();
+        let mut splitter = splitter.expect("large files are of formats with parts or records");
         let opened = Source::open(&file, &mut splitter, stop, self.cx).await;
         self.lost = goes_on && opened.is_err();
         let mut source = match opened? {
@@ -199,6 +218,55 @@ impl<F: Format + ?Sized> Reading<'_, F> {
                     }
                 },
             }
+        }
+        Ok(())
+    }
+
+    /// Yields the parts of the file, from a position on.
+    async fn give_parts(
+        &mut self,
+        name: &str,
+        parts: &Arc<dyn Parts<F::Item>>,
+        stop: Option<Stop>,
+    ) -> Result<()> {
+        let version = parts.version().cloned();
+        let first = match stop {
+            Some(stop) if stop.version != version => {
+                self.lost = true;
+                return Err(Error::new(
+                    ErrorKind::Changed,
+                    "another version of the file",
+                ));
+            }
+            stop => stop.map_or(0, |stop| stop.at.record as usize),
+        };
+        let (mut reads, mut next, mut bytes) = (FuturesOrdered::new(), first, 0);
+        for part in first..parts.len() {
+            while next < parts.len() && (next == part || bytes + parts.size(next) <= AHEAD) {
+                reads.push_back(parts.clone().read(next));
+                bytes += parts.size(next);
+                next += 1;
+            }
+            if self.cx.is_cancelled() {
+                break;
+            }
+            // The file itself comes again, and is opened there.
+            self.out.snapshot_with(self.cx, |held| {
+                held.hold(self.cx.position(0).checked_sub(1));
+                Some(Stop {
+                    name: name.to_owned(),
+                    version: version.clone(),
+                    packed: false,
+                    at: RecordPosition {
+                        record: part as u64,
+                        ..RecordPosition::default()
+                    },
+                    heads: Vec::new(),
+                })
+            });
+            let block = reads.next().await.expect("this part was requested")?;
+            bytes -= parts.size(part);
+            self.emit(block).await;
         }
         Ok(())
     }

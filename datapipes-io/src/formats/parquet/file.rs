@@ -11,7 +11,7 @@ use arrow_schema::SchemaRef;
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use datapipes::index::filter::Filter;
-use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
+use datapipes::{Context, Error, ErrorKind, MapPipe, Result, Revision};
 use futures::future::try_join_all;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 
 use super::layout::{Layout, MAGIC, TAIL, footer_length, runs};
 use super::row_filter::{FILTER_ROWS, RowFilter};
-use super::{RecordBatch, next_batch, weight};
+use super::{Parquet, RecordBatch, next_batch, weight};
 use crate::formats::compression::Expansion;
 use crate::stores::{Get, Store};
 pub use rows::IndexedParquetRows;
@@ -96,20 +96,50 @@ impl ParquetFile {
     /// or with a damaged footer.
     pub async fn open(store: Arc<dyn Store>, key: impl Into<String>) -> Result<Self> {
         let key = key.into();
-        let url = store.url_of(&key);
         let meta = store.head(&key).await?;
-        let within = |error: Error| error.within(&url);
         let size = meta.size.ok_or_else(|| {
-            within(Error::new(
-                ErrorKind::Unsupported,
-                "the store does not tell how long it is",
-            ))
+            let what = "the store does not tell how long it is";
+            Error::new(ErrorKind::Unsupported, what).within(store.url_of(&key))
         })?;
+        let version = meta.version;
         let object = Object {
             store,
             key,
-            version: meta.version,
+            version,
         };
+        ParquetFile::of(object, size).await
+    }
+
+    /// Opens a file that was listed with a size.
+    ///
+    /// # Errors
+    /// `Changed` if it has another; else those of [`open`](ParquetFile::open).
+    pub(super) async fn open_sized(
+        store: Arc<dyn Store>,
+        key: String,
+        listed: u64,
+    ) -> Result<Self> {
+        let meta = store.head(&key).await?;
+        if let Some(size) = meta.size.filter(|size| *size != listed) {
+            let what = format!(
+                "{}: listed with {listed} bytes, has {size}",
+                store.url_of(&key)
+            );
+            return Err(Error::new(ErrorKind::Changed, what));
+        }
+        let version = meta.version;
+        let object = Object {
+            store,
+            key,
+            version,
+        };
+        ParquetFile::of(object, listed).await
+    }
+
+    /// Reads the footer of a file of a known size.
+    async fn of(object: Object, size: u64) -> Result<Self> {
+        let url = object.url();
+        let within = |error: Error| error.within(&url);
         let mut end = object.get(size.saturating_sub(END)..size).await?;
         let length = footer_length(&end, size).map_err(within)?;
         let start = size - length - TAIL as u64;
@@ -127,6 +157,64 @@ impl ParquetFile {
             filter: None,
             paged: Arc::default(),
         })
+    }
+
+    /// Returns the file with the columns, rows and limits of a format.
+    ///
+    /// # Errors
+    /// As for whole files in this format.
+    pub(super) fn as_in(mut self, format: &Parquet, cx: &Context) -> Result<Self> {
+        if let Some(columns) = &format.columns {
+            self.layout.choose(columns)?;
+        }
+        let filter = format.filter.as_ref();
+        let filter = filter.map(|filter| RowFilter::new(filter, &self.layout));
+        self.filter = filter.transpose()?;
+        self.expansion = format.expansion.allowed(cx);
+        Ok(self)
+    }
+
+    /// Returns the version of the content, if it is known; no other is read.
+    pub(super) fn version(&self) -> Option<&String> {
+        self.object.version.as_ref()
+    }
+
+    /// Returns the ranges that are read for a row group: all of the wanted columns and of the
+    /// filter's, unless no row matches. Ranges that cannot be are left out: decoding names them.
+    pub(super) fn ranges(&self, group: usize) -> Vec<Range<u64>> {
+        let mut ranges = self.layout.ranges(group).unwrap_or_default();
+        if let Some(filter) = &self.filter {
+            match filter.candidates(group, &Bytes::new()) {
+                Ok(rows) if rows.is_empty() => return Vec::new(),
+                _ => ranges.extend(filter.layout().ranges(group).unwrap_or_default()),
+            }
+            ranges.extend(filter.bloom_ranges(group).unwrap_or_default());
+        }
+        joined(ranges)
+    }
+
+    /// Returns the number of row groups.
+    pub(super) fn groups(&self) -> usize {
+        self.layout.groups()
+    }
+
+    /// Returns the layout of the wanted columns, and the filter if there is one, with the page index
+    /// where it helps.
+    pub(super) async fn layouts(&self) -> (Layout, Option<RowFilter>) {
+        let paged = match self.filter {
+            Some(_) => self.paged().await.ok(),
+            None => None,
+        };
+        match paged {
+            Some(paged) => (paged.layout.clone(), paged.filter.clone()),
+            // Without a page index that can be used, all pages of a row group are decoded.
+            None => (self.layout.clone(), self.filter.clone()),
+        }
+    }
+
+    /// Reads ranges of the file.
+    pub(super) async fn read_ranges(&self, ranges: Vec<Range<u64>>) -> Result<Pieces> {
+        self.object.pieces(Pieces::default(), ranges).await
     }
 
     /// Reads only these columns; as [`Parquet::columns`](super::Parquet::columns).
@@ -462,9 +550,14 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 /// Data that were read of a file, with their positions. They may overlap.
 #[derive(Clone, Default)]
-struct Pieces(Arc<[(u64, Bytes)]>);
+pub(super) struct Pieces(Arc<[(u64, Bytes)]>);
 
 impl Pieces {
+    /// Returns the number of bytes in memory.
+    pub fn weight(&self) -> usize {
+        self.0.iter().map(|(_, data)| data.len()).sum()
+    }
+
     /// Returns at least a number of bytes from a position on, and what was read after them.
     fn get(&self, start: u64, length: u64) -> Option<Bytes> {
         let from = |(at, data): &(u64, Bytes)| {

@@ -255,13 +255,6 @@ impl Layout {
         })
     }
 
-    /// Returns the number of rows of the file.
-    pub fn all_rows(&self) -> u64 {
-        (0..self.groups())
-            .map(|group| self.rows(group) as u64)
-            .sum()
-    }
-
     /// Returns the number of batches of a row group, of at most this number of rows each.
     pub fn batches(&self, group: usize, most_rows: usize) -> u64 {
         self.rows(group).div_ceil(most_rows.max(1)) as u64

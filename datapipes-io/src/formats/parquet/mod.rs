@@ -6,11 +6,13 @@ mod layout;
 mod pages;
 mod prune;
 mod row_filter;
+mod row_groups;
 mod thrift;
 
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,21 +20,25 @@ use datapipes::index::filter::Filter;
 use datapipes::{Context, Error, ErrorKind, Result};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
+use parquet::file::reader::ChunkReader;
 
 pub use self::file::{IndexedParquetRows, ParquetFile};
 
 use self::layout::{Layout, MAGIC, TAIL, footer_length, runs};
 use self::row_filter::{FILTER_ROWS, RowFilter};
+use self::row_groups::{Items, RowGroups};
 use super::arrow::{RecordBatch, guarded, row, rows, unique_names, weight, wrong_columns};
 use super::compression::{Expansion, content};
+use super::parts::ByParts;
 use super::{FileEntries, FileEntry, Format, Row, value};
 use crate::File;
 
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
 ///
 /// - The reader goes row group by row group; batches have 1024 rows by default and never span two
-///   row groups. Values are decoded, and therefore copied. A file must be in memory as a whole;
-///   [`ParquetFile`] reads only the wanted parts of a remote file.
+///   row groups. Values are decoded, and therefore copied. A loaded file is in memory as a whole; of
+///   a [list of files](crate::FileGraphExt::read_as) large ones are read row group by row group, the
+///   wanted columns alone.
 /// - Uncompressed files, and compression by Snappy, gzip, LZ4 or Zstandard are supported. Brotli,
 ///   LZO and encryption are refused, with their names.
 /// - Checksums of pages are checked if there are any. The footer is trusted only as far as it
@@ -157,7 +163,7 @@ impl Parquet {
         }
     }
 
-    fn batches(&self, file: File, cx: &Context) -> Result<(Batches, u64)> {
+    fn batches(&self, file: File, cx: &Context) -> Result<(Batches<Bytes>, u64)> {
         let data = content(file.data, self.expansion, cx)?;
         let size = data.len() as u64;
         if !data.starts_with(MAGIC) && !data.starts_with(b"PARE") {
@@ -189,23 +195,36 @@ impl Parquet {
             }
         }
         let most = self.expansion.allowed(cx).most(size);
-        Ok((
-            Batches {
-                data,
-                layout,
-                filter,
-                settings: Parquet {
-                    expansion: self.expansion.allowed(cx),
-                    ..self.clone()
-                },
-                cx: cx.clone(),
-                group: 0,
-                first: 0,
-                batches: 0,
-                current: None,
+        let groups = 0..layout.groups();
+        Ok((self.batches_of(data, layout, filter, groups, cx), most))
+    }
+
+    /// Returns the batches of some row groups, which begin with the file or are one.
+    fn batches_of<R>(
+        &self,
+        data: R,
+        layout: Layout,
+        filter: Option<RowFilter>,
+        groups: Range<usize>,
+        cx: &Context,
+    ) -> Batches<R> {
+        let before = 0..groups.start;
+        let rows = before.clone().map(|group| layout.rows(group) as u64);
+        let batches = before.map(|group| layout.batches(group, self.batch_rows));
+        Batches {
+            first: rows.sum(),
+            batches: batches.sum(),
+            data,
+            layout,
+            filter,
+            settings: Parquet {
+                expansion: self.expansion.allowed(cx),
+                ..self.clone()
             },
-            most,
-        ))
+            cx: cx.clone(),
+            groups,
+            current: None,
+        }
     }
 }
 
@@ -213,21 +232,15 @@ impl Format for Parquet {
     type Item = RecordBatch;
 
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<RecordBatch>> {
-        let (mut batches, _) = self.batches(file, cx)?;
-        if self.filter.is_none() {
-            return Ok(Box::new(batches));
-        }
-        let layout = &batches.layout;
-        let groups = 0..layout.groups();
-        let all = groups.map(|group| layout.batches(group, self.batch_rows));
-        let all = all.sum();
-        let parts = std::iter::from_fn(move || {
-            Some(match batches.advance()? {
-                Ok(part) => (Some(part.number), FileEntry::item(part.batch)),
-                Err(error) => (None, FileEntry::Bad(None, error)),
-            })
-        });
-        Ok(Box::new(numbered(parts, all)))
+        let (batches, _) = self.batches(file, cx)?;
+        Ok(batches.entries())
+    }
+    fn by_parts(&self) -> Option<ByParts<RecordBatch>> {
+        let items = Items {
+            count: Layout::batches,
+            entries: |batches, _| batches.entries(),
+        };
+        RowGroups::by_parts(self, items)
     }
     fn settings(&self) -> String {
         let columns = self.columns.as_ref();
@@ -277,24 +290,15 @@ impl Format for ParquetRows {
     type Item = Row;
 
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Row>> {
-        let (mut batches, most) = self.0.batches(file, cx)?;
-        if self.0.filter.is_none() {
-            return Ok(rows(Box::new(batches), most));
-        }
-        let all = batches.layout.all_rows();
-        let parts = std::iter::from_fn(move || batches.advance());
-        let parts = parts.flat_map(move |part| -> Box<dyn Iterator<Item = _> + Send> {
-            match part.and_then(|part| unique_names(&part.batch).map(|()| part)) {
-                Ok(Part { batch, rows, .. }) => {
-                    let numbers = rows.into_iter().enumerate();
-                    Box::new(numbers.map(move |(at, number)| {
-                        (Some(number), FileEntry::from_result(row(&batch, at, most)))
-                    }))
-                }
-                Err(error) => Box::new(std::iter::once((None, FileEntry::Bad(None, error)))),
-            }
-        });
-        Ok(Box::new(numbered(parts, all)))
+        let (batches, most) = self.0.batches(file, cx)?;
+        Ok(batches.rows(most))
+    }
+    fn by_parts(&self) -> Option<ByParts<Row>> {
+        let items = Items {
+            count: |layout, group, _| layout.rows(group) as u64,
+            entries: Batches::rows,
+        };
+        RowGroups::by_parts(&self.0, items)
     }
     fn weigh(&self, item: &Row) -> Option<usize> {
         value::weigh(item)
@@ -307,14 +311,15 @@ impl Format for ParquetRows {
     }
 }
 
-/// An iterator over the batches of a file.
-struct Batches {
-    data: Bytes,
+/// An iterator over the batches of row groups of a file.
+struct Batches<R> {
+    data: R,
     layout: Layout,
     filter: Option<RowFilter>,
     settings: Parquet,
     cx: Context,
-    group: usize,
+    /// The row group that is read, and those after it.
+    groups: Range<usize>,
     /// Numbers of rows, and of batches if there were no filter, in the row groups before.
     first: u64,
     batches: u64,
@@ -340,10 +345,53 @@ struct Part {
     number: u64,
 }
 
-impl Batches {
+impl<R: ChunkReader + Clone + 'static> Batches<R> {
+    /// Returns the batches, each with the number that it has without a filter.
+    fn entries(mut self) -> FileEntries<RecordBatch> {
+        if self.filter.is_none() {
+            return Box::new(self);
+        }
+        let (first, layout) = (self.batches, &self.layout);
+        let batches = self.groups.clone();
+        let batches = batches.map(|group| layout.batches(group, self.settings.batch_rows));
+        let end = first + batches.sum::<u64>();
+        let parts = std::iter::from_fn(move || {
+            Some(match self.advance()? {
+                Ok(part) => (Some(part.number), FileEntry::item(part.batch)),
+                Err(error) => (None, FileEntry::Bad(None, error)),
+            })
+        });
+        Box::new(numbered(parts, first, end))
+    }
+
+    /// Returns the rows, each with the number that it has without a filter.
+    fn rows(mut self, most: u64) -> FileEntries<Row> {
+        if self.filter.is_none() {
+            return rows(Box::new(self), most);
+        }
+        let (first, groups) = (self.first, self.groups.clone());
+        let end = first
+            + groups
+                .map(|group| self.layout.rows(group) as u64)
+                .sum::<u64>();
+        let parts = std::iter::from_fn(move || self.advance());
+        let parts = parts.flat_map(move |part| -> Box<dyn Iterator<Item = _> + Send> {
+            match part.and_then(|part| unique_names(&part.batch).map(|()| part)) {
+                Ok(Part { batch, rows, .. }) => {
+                    let numbers = rows.into_iter().enumerate();
+                    Box::new(numbers.map(move |(at, number)| {
+                        (Some(number), FileEntry::from_result(row(&batch, at, most)))
+                    }))
+                }
+                Err(error) => Box::new(std::iter::once((None, FileEntry::Bad(None, error)))),
+            }
+        });
+        Box::new(numbered(parts, first, end))
+    }
+
     /// Opens the current row group.
     fn open(&self) -> Result<Current> {
-        let (group, data) = (self.group, &self.data);
+        let (group, data) = (self.groups.start, &self.data);
         let Parquet {
             batch_rows,
             expansion,
@@ -394,7 +442,7 @@ impl Batches {
                 ErrorKind::Corrupt,
                 format!(
                     "{left} of {} rows are missing",
-                    self.layout.rows(self.group)
+                    self.layout.rows(self.groups.start)
                 ),
             )
         })?;
@@ -415,26 +463,24 @@ impl Batches {
 
     /// Returns the next batch of the file.
     fn advance(&mut self) -> Option<Result<Part>> {
-        while self.group < self.layout.groups() && !self.cx.is_cancelled() {
-            let step = self.step();
+        while !self.groups.is_empty() && !self.cx.is_cancelled() {
+            let (group, step) = (self.groups.start, self.step());
             if let Ok(Some(part)) = step {
                 return Some(Ok(part));
             }
             self.current = None;
-            self.first += self.layout.rows(self.group) as u64;
-            self.batches += self.layout.batches(self.group, self.settings.batch_rows);
-            self.group += 1;
+            self.first += self.layout.rows(group) as u64;
+            self.batches += self.layout.batches(group, self.settings.batch_rows);
+            self.groups.start += 1;
             if let Err(error) = step {
-                return Some(Err(
-                    error.within(format_args!("row group {}", self.group - 1))
-                ));
+                return Some(Err(error.within(format_args!("row group {group}"))));
             }
         }
         None
     }
 }
 
-impl Iterator for Batches {
+impl<R: ChunkReader + Clone + 'static> Iterator for Batches<R> {
     type Item = FileEntry<RecordBatch>;
 
     fn next(&mut self) -> Option<FileEntry<RecordBatch>> {
@@ -445,16 +491,17 @@ impl Iterator for Batches {
     }
 }
 
-/// Puts an [`FileEntry::Skip`] where numbers are left out, of `all` that there are. An entry without a
-/// number has the next one.
+/// Puts an [`FileEntry::Skip`] where numbers are left out, of those from `next` to `end`. An entry
+/// without a number has the next one.
 fn numbered<T>(
     mut parts: impl Iterator<Item = (Option<u64>, FileEntry<T>)>,
-    all: u64,
+    mut next: u64,
+    end: u64,
 ) -> impl Iterator<Item = FileEntry<T>> {
-    let (mut next, mut held) = (0, None);
+    let mut held = None;
     std::iter::from_fn(move || {
         let part = held.take().or_else(|| parts.next());
-        let due = part.as_ref().map_or(Some(all), |(number, _)| *number);
+        let due = part.as_ref().map_or(Some(end), |(number, _)| *number);
         let left_out = due.map_or(0, |due| due.saturating_sub(next));
         if left_out > 0 {
             held = part;

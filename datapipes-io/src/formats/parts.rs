@@ -1,0 +1,48 @@
+//! Files that are read part by part, each part by ranges of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datapipes::{Context, Result};
+
+use super::framing::Block;
+use crate::FileRef;
+
+/// Reads files of a format that tells where its parts are, as Parquet has row groups.
+pub struct ByParts<T>(pub(super) Arc<dyn Parted<T>>);
+
+impl<T> fmt::Debug for ByParts<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByParts").finish_non_exhaustive()
+    }
+}
+
+impl<T> ByParts<T> {
+    pub(super) fn new(parted: impl Parted<T> + 'static) -> Self {
+        ByParts(Arc::new(parted))
+    }
+}
+
+/// What a format does for [`ByParts`].
+#[async_trait]
+pub(super) trait Parted<T>: Send + Sync {
+    /// Finds the parts of a file; `None` for a file that has to be read whole, where the format
+    /// also finds out what is wrong with it.
+    async fn open(&self, file: &FileRef, cx: &Context) -> Result<Option<Arc<dyn Parts<T>>>>;
+}
+
+/// The parts of a file.
+#[async_trait]
+pub(super) trait Parts<T>: Send + Sync {
+    /// Returns the version of the content, if it is known; no other is read.
+    fn version(&self) -> Option<&String>;
+
+    fn len(&self) -> usize;
+
+    /// Returns the number of bytes that are read for a part.
+    fn size(&self, part: usize) -> u64;
+
+    /// Reads a part.
+    async fn read(self: Arc<Self>, part: usize) -> Result<Block<T>>;
+}
