@@ -280,16 +280,14 @@ pub trait FileGraphExt: Sized {
     /// MessagePack and Arrow streams can. The file is read as its bytes arrive, decompressed if it
     /// is compressed, and cut between records into blocks of 256 KiB, or of one larger record,
     /// which workers parse. Memory holds one piece from the store (4 MiB for a local file), one
-    /// record, and the blocks in progress. Of a Parquet file of that size, not compressed as a
-    /// whole, only the wanted columns are read, row group by row group; memory holds those that
-    /// workers decode, and at most 8 MiB or one row group ahead. Smaller files, and files of other
-    /// formats, are loaded whole, many at a time.
+    /// record, and the blocks in progress. Smaller files, and files of other formats, are loaded
+    /// whole, many at a time; of Parquet also large ones, unless `Parquet::by_row_group` is set.
     ///
     /// Large files are read one after the other, in one place; all workers parse their blocks. An
     /// epoch that is [resumed](datapipes::loader::Builder::resumable) in the middle of a file
     /// requests the rest of the file, by a range that begins at a record at most some blocks before
-    /// the next record, or at its row group. A compressed file is decompressed from its beginning again, and items that
-    /// were already delivered are skipped.
+    /// the next record, or at its row group. A compressed file is decompressed from its beginning
+    /// again, and items that were already delivered are skipped.
     ///
     /// [`stream_as`](FileGraphExt::stream_as) sets the size above which files are read this way.
     /// Use `load_files().read_as(format)` for uses that need whole files: to replay samples, or to

@@ -203,7 +203,7 @@ fn graph(corpus: &Arc<Corpus>, field: String, tokenize: Tokenize) -> Graph<Token
             lines.pipe(TextField::new(field)).tokenize(tokenize)
         }
         Layout::Parquet => {
-            let rows = ParquetRows::new(Parquet::new().columns([&field]));
+            let rows = ParquetRows::new(Parquet::new().columns([&field]).by_row_group());
             let rows = files.stream_as(rows, WHOLE);
             rows.pipe(TextField::new(field)).tokenize(tokenize)
         }

@@ -6,8 +6,8 @@
 //!
 //! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their
 //! bytes arrive, in constant memory, by [`read_as`](crate::FileGraphExt::read_as) of file references
-//! (`list_files(…).read_as(format)`), and Parquet row group by row group; after `load_files()` files
-//! are whole.
+//! (`list_files(…).read_as(format)`), and Parquet row group by row group if it is told to; after
+//! `load_files()` files are whole.
 //!
 //! | format | reads | writes | without a copy | parts of a file in parallel | by index | feature |
 //! |---|---|---|---|---|---|---|

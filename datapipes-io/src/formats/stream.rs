@@ -7,8 +7,7 @@ use bytes::Bytes;
 use datapipes::{
     Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work,
 };
-use futures::StreamExt;
-use futures::stream::FuturesOrdered;
+use futures::future::join_all;
 use tracing::warn;
 
 use super::Format;
@@ -165,10 +164,14 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         let stop = stop.filter(|stop| stop.name == name);
         let goes_on = stop.is_some();
         if let Some(parted) = self.format.by_parts() {
-            let opened = parted.0.open(&file, self.cx).await;
-            self.lost = goes_on && !matches!(opened, Ok(Some(_)));
-            return match opened? {
+            // What was delivered of the file is skipped only once the rest of it is there.
+            self.lost = goes_on;
+            return match parted.0.open(&file, self.cx).await? {
                 Some(parts) => self.give_parts(&name, &parts, stop).await,
+                None if goes_on => {
+                    let what = "it cannot be read part by part any more";
+                    Err(Error::new(ErrorKind::Changed, what))
+                }
                 None => {
                     let mut arriving = Arriving::open(&file, Get::default()).await?;
                     let first = arriving.first(0).await?.unwrap_or_default();
@@ -232,7 +235,6 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         let version = parts.version().cloned();
         let first = match stop {
             Some(stop) if stop.version != version => {
-                self.lost = true;
                 return Err(Error::new(
                     ErrorKind::Changed,
                     "another version of the file",
@@ -240,36 +242,45 @@ impl<F: Format + ?Sized> Reading<'_, F> {
             }
             stop => stop.map_or(0, |stop| stop.at.record as usize),
         };
-        let (mut reads, mut next, mut bytes) = (FuturesOrdered::new(), first, 0);
-        for part in first..parts.len() {
-            while next < parts.len() && (next == part || bytes + parts.size(next) <= AHEAD) {
-                reads.push_back(parts.clone().read(next));
-                bytes += parts.size(next);
-                next += 1;
+        let mut part = first;
+        while part < parts.len() && !self.cx.is_cancelled() {
+            let end = ahead(&**parts, part);
+            // All are complete before the first is handed on: nobody polls a request while the
+            // consumer does something else.
+            let blocks = join_all((part..end).map(|part| parts.clone().read(part))).await;
+            for (at, block) in (part..end).zip(blocks) {
+                self.out.snapshot_with(self.cx, |held| {
+                    // The file itself comes again, and is opened there.
+                    held.hold(self.cx.position(0).checked_sub(1));
+                    Some(Stop {
+                        name: name.to_owned(),
+                        version: version.clone(),
+                        packed: false,
+                        at: RecordPosition {
+                            record: at as u64,
+                            ..RecordPosition::default()
+                        },
+                        heads: Vec::new(),
+                    })
+                });
+                let block = block?;
+                self.lost = false;
+                self.emit(block).await;
             }
-            if self.cx.is_cancelled() {
-                break;
-            }
-            // The file itself comes again, and is opened there.
-            self.out.snapshot_with(self.cx, |held| {
-                held.hold(self.cx.position(0).checked_sub(1));
-                Some(Stop {
-                    name: name.to_owned(),
-                    version: version.clone(),
-                    packed: false,
-                    at: RecordPosition {
-                        record: part as u64,
-                        ..RecordPosition::default()
-                    },
-                    heads: Vec::new(),
-                })
-            });
-            let block = reads.next().await.expect("this part was requested")?;
-            bytes -= parts.size(part);
-            self.emit(block).await;
+            part = end;
         }
         Ok(())
     }
+}
+
+/// Returns the end of the parts that are read at once, from a first one on.
+fn ahead<T>(parts: &dyn Parts<T>, first: usize) -> usize {
+    let mut bytes = parts.size(first);
+    let more = (first + 1..parts.len()).take_while(|&part| {
+        bytes += parts.size(part);
+        bytes <= AHEAD
+    });
+    first + 1 + more.count()
 }
 
 /// Number of bytes of a file that are examined to recognize its compression, if there are that

@@ -152,13 +152,14 @@ impl MorselPace {
         }
     }
 
-    /// Returns how many items to make in one poll: as many as are worth a wake of the reader, and also
-    /// several longer ones if they seldom wait.
-    fn at_once(&self, seldom_waits: bool) -> usize {
-        let cost = self.cost.load(Relaxed) as f64;
-        match seldom_waits {
-            true => items::at_once(cost * items::AHEAD_NS / WAKE_NS, self.taken()),
-            false => items::at_once_across(WAKE_NS, cost, self.taken()),
+    /// Returns how many items to make in one poll: of work on a worker as many as are worth a wake of
+    /// the reader, and several longer ones if they seldom wait.
+    fn at_once(&self, work: Work, seldom_waits: bool) -> usize {
+        let (cost, taken) = (self.cost.load(Relaxed) as f64, self.taken());
+        match work {
+            Work::Io => items::at_once(cost, taken),
+            Work::Cpu if seldom_waits => items::at_once(cost * items::AHEAD_NS / WAKE_NS, taken),
+            Work::Cpu => items::at_once_across(WAKE_NS, cost, taken),
         }
     }
 
@@ -424,19 +425,25 @@ mod tests {
     fn items_of_earlier_epochs_are_a_reason_to_make_more_at_once() {
         let taken = Arc::<AtomicUsize>::default();
         let first = MorselPace::after(taken.clone());
-        assert_eq!(first.at_once(false), 1);
+        assert_eq!(first.at_once(Work::Cpu, false), 1);
         first.take(6400);
         let second = MorselPace::after(taken);
-        assert_eq!((second.taken(), second.at_once(false)), (6400, 101));
+        assert_eq!(
+            (second.taken(), second.at_once(Work::Cpu, false)),
+            (6400, 101)
+        );
     }
 
     #[test]
     fn short_items_come_together_as_far_as_they_are_worth_a_wake() {
         let pace = MorselPace::after(Arc::new(AtomicUsize::new(6400)));
         pace.learn(1, 10_000);
-        assert_eq!(pace.at_once(false), 10);
+        assert_eq!(pace.at_once(Work::Cpu, false), 10);
         let long = MorselPace::after(Arc::new(AtomicUsize::new(6400)));
         long.learn(1, 25_000);
-        assert_eq!((long.at_once(false), long.at_once(true)), (1, 4));
+        assert_eq!(long.at_once(Work::Cpu, false), 1);
+        assert_eq!(long.at_once(Work::Cpu, true), 4);
+        // A request reserves bytes for all that it may make.
+        assert_eq!(pace.at_once(Work::Io, false), 2);
     }
 }

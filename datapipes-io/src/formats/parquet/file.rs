@@ -163,7 +163,7 @@ impl ParquetFile {
     ///
     /// # Errors
     /// As for whole files in this format.
-    pub(super) fn as_in(mut self, format: &Parquet, cx: &Context) -> Result<Self> {
+    pub(super) fn with_settings(mut self, format: &Parquet, cx: &Context) -> Result<Self> {
         if let Some(columns) = &format.columns {
             self.layout.choose(columns)?;
         }

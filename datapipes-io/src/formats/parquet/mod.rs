@@ -36,9 +36,8 @@ use crate::File;
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
 ///
 /// - The reader goes row group by row group; batches have 1024 rows by default and never span two
-///   row groups. Values are decoded, and therefore copied. A loaded file is in memory as a whole; of
-///   a [list of files](crate::FileGraphExt::read_as) large ones are read row group by row group, the
-///   wanted columns alone.
+///   row groups. Values are decoded, and therefore copied. A file is in memory as a whole, unless it
+///   is read [by row group](Parquet::by_row_group); [`ParquetFile`] reads only the wanted parts.
 /// - Uncompressed files, and compression by Snappy, gzip, LZ4 or Zstandard are supported. Brotli,
 ///   LZO and encryption are refused, with their names.
 /// - Checksums of pages are checked if there are any. The footer is trusted only as far as it
@@ -68,6 +67,7 @@ pub struct Parquet {
     filter: Option<Filter>,
     batch_rows: usize,
     expansion: Expansion,
+    by_row_group: bool,
 }
 
 impl Default for Parquet {
@@ -77,6 +77,7 @@ impl Default for Parquet {
             filter: None,
             batch_rows: 1024,
             expansion: Expansion::default(),
+            by_row_group: false,
         }
     }
 }
@@ -92,6 +93,22 @@ impl Parquet {
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Parquet {
             columns: Some(names.into_iter().map(Into::into).collect()),
+            ..self
+        }
+    }
+
+    /// Reads large files of a list ([`read_as`](crate::FileGraphExt::read_as),
+    /// [`stream_as`](crate::FileGraphExt::stream_as)) row group by row group, the wanted columns
+    /// alone: memory holds the row groups that workers decode, and at most 8 MiB or one row group
+    /// ahead. By default files are loaded whole, many at a time.
+    ///
+    /// The files are read one after the other, by ranges. A file that is compressed as a whole, or
+    /// whose end cannot be read by a range, is read whole. Items and their origins are the same, but
+    /// for those after a damaged row group: they have the numbers that they have in a file without
+    /// damage.
+    pub fn by_row_group(self) -> Self {
+        Parquet {
+            by_row_group: true,
             ..self
         }
     }
@@ -199,6 +216,11 @@ impl Parquet {
         Ok((self.batches_of(data, layout, filter, groups, cx), most))
     }
 
+    /// Returns how files are read by row group, if they are.
+    fn parts<T: Send + 'static>(&self, items: Items<T>) -> Option<ByParts<T>> {
+        self.by_row_group.then(|| RowGroups::by_parts(self, items))
+    }
+
     /// Returns the batches of some row groups, which begin with the file or are one.
     fn batches_of<R>(
         &self,
@@ -240,7 +262,7 @@ impl Format for Parquet {
             count: Layout::batches,
             entries: |batches, _| batches.entries(),
         };
-        RowGroups::by_parts(self, items)
+        self.parts(items)
     }
     fn settings(&self) -> String {
         let columns = self.columns.as_ref();
@@ -298,7 +320,7 @@ impl Format for ParquetRows {
             count: |layout, group, _| layout.rows(group) as u64,
             entries: Batches::rows,
         };
-        RowGroups::by_parts(&self.0, items)
+        self.0.parts(items)
     }
     fn weigh(&self, item: &Row) -> Option<usize> {
         value::weigh(item)

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, ErrorKind, Result};
 
 use super::file::{ParquetFile, Pieces};
 use super::layout::Layout;
@@ -40,9 +40,9 @@ impl<T> Clone for Items<T> {
 impl<T> Copy for Items<T> {}
 
 impl<T: Send + 'static> RowGroups<T> {
-    pub fn by_parts(settings: &Parquet, items: Items<T>) -> Option<ByParts<T>> {
+    pub fn by_parts(settings: &Parquet, items: Items<T>) -> ByParts<T> {
         let settings = settings.clone();
-        Some(ByParts::new(RowGroups { settings, items }))
+        ByParts::new(RowGroups { settings, items })
     }
 }
 
@@ -53,11 +53,14 @@ impl<T: Send + 'static> Parted<T> for RowGroups<T> {
             return Ok(None);
         };
         let opened = match ParquetFile::open_sized(store, key, size).await {
-            // A file that is compressed as a whole, or no Parquet.
-            Err(error) if is_of_format(&error) => return Ok(None),
+            // A file that is compressed as a whole, or no Parquet, or a server that has no ranges.
+            // Read whole, it gives its error if it has one.
+            Err(error) if error.kind() != ErrorKind::Changed && !error.is_transient() => {
+                return Ok(None);
+            }
             opened => opened?,
         };
-        let file = opened.as_in(&self.settings, cx)?;
+        let file = opened.with_settings(&self.settings, cx)?;
         let (layout, filter) = file.layouts().await;
         let groups = 0..file.groups();
         Ok(Some(Arc::new(Opened {
@@ -80,12 +83,6 @@ fn place(file: &FileRef) -> Option<(Arc<dyn Store>, String)> {
             Some((Arc::new(Local::new(file.path.parent()?)), key))
         }
     }
-}
-
-/// Returns true for an error of the footer, and none of the store.
-fn is_of_format(error: &Error) -> bool {
-    use ErrorKind::{Corrupt, Truncated, Unsupported};
-    matches!(error.kind(), Corrupt | Truncated | Unsupported) && !error.is_transient()
 }
 
 /// A file whose footer was read.

@@ -230,13 +230,14 @@ impl Windows {
         let settling = Stage::Settling(now, delivered);
         let settled = (depth + SETTLE.0, SETTLE.1);
         let window = (WINDOW.0.max(2 * depth), WINDOW.1);
+        if let Stage::Fresh = self.stage {
+            // An epoch begins with all workers, even where it begins on the consumer's thread.
+            lock(tuner).rest(&run.engine);
+        }
         if is_inline {
             self.stage = Stage::Fresh;
             self.next = delivered + WINDOW.0;
             return;
-        }
-        if let Stage::Fresh = self.stage {
-            lock(tuner).rest(&run.engine);
         }
         // Batches and time since the stage began, and what it takes.
         let (so_far, takes) = match &self.stage {

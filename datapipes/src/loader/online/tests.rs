@@ -113,7 +113,8 @@ fn each_epoch_begins_with_all_workers() {
     (0..60_000).for_each(|_| take(false));
     assert_eq!(loader.engine.active_workers(), 1);
     let mut take = consumer(&loader, &tuner);
-    take(false);
+    // An epoch that is iterated begins on the consumer's thread.
+    take(true);
     assert_eq!(loader.engine.active_workers(), 4);
     (0..1000).for_each(|_| take(false));
     assert_eq!(loader.engine.active_workers(), 1);

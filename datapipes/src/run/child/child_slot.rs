@@ -44,7 +44,7 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
             slot.shared.register(place, cx.waker());
             // Workers of other machines come first, where there are any.
             let has_work = match slot.shared.ready_workers() {
-                0 if !slot.plan().is_parked(place) => slot.shared.has_work(),
+                0 if !slot.shared.is_parked(place, cx) => slot.shared.has_work(),
                 _ => slot.shared.is_redo_first(false),
             };
             if !slot.redo.is_empty() || has_work {

@@ -31,8 +31,7 @@ pub(crate) struct ChildrenPlan {
 }
 
 impl ChildrenPlan {
-    /// Returns true if the child at a place gets no work, since fewer are enough. It waits, and does
-    /// what has to be done again: the others may wait for that.
+    /// Returns true if fewer children than those up to this place are enough.
     pub(super) fn is_parked(&self, place: usize) -> bool {
         !self.processes.is_remote() && place >= self.active.load(Ordering::Relaxed)
     }

@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
             let gave = self.allow(cx).and_then(|()| self.give_work(cx));
             let is_free =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
-            let idle = is_free && self.is_at_work();
+            let idle = is_free && self.is_at_work(cx);
             self.slot.shared.set_idle(place, idle);
             self.set_working();
             match gave {
@@ -212,11 +212,9 @@ impl<'a> Session<'a> {
 
     /// Returns true if the child takes part in the work: processes of this machine do not while
     /// workers of other machines do, or while fewer are enough.
-    fn is_at_work(&self) -> bool {
-        let is_needed = || {
-            self.slot.shared.ready_workers() == 0 && !self.slot.plan().is_parked(self.slot.place)
-        };
-        self.is_worker() || is_needed()
+    fn is_at_work(&self, cx: &mut Context<'_>) -> bool {
+        let (shared, place) = (&self.slot.shared, self.slot.place);
+        self.is_worker() || shared.ready_workers() == 0 && !shared.is_parked(place, cx)
     }
 
     /// Publishes what the child has done, and has to do.
@@ -607,7 +605,7 @@ impl<'a> Session<'a> {
         }
         let is_worker = self.is_worker();
         let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first(is_worker);
-        if !has_redo && !self.is_at_work() {
+        if !has_redo && !self.is_at_work(cx) {
             return Ok(false);
         }
         let task = match has_redo {

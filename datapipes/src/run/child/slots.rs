@@ -2,15 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
+
+use tokio::time::{Sleep, sleep};
 
 use super::job::{Job, Task};
 use super::plan::ChildrenPlan;
 use crate::{Error, ErrorKind};
+
+/// Time in which a child at work must do something, if there are jobs and other children are parked.
+const STANDSTILL: Duration = Duration::from_secs(1);
 
 /// A place of a supervisor for one child, as sessions see it; `child_slot.rs` runs it.
 pub(super) struct ChildSlot {
@@ -60,6 +66,12 @@ pub(super) struct SlotsShared {
     idle: RefCell<Vec<bool>>,
     /// True for each place whose child has something to do, and room for it.
     working: RefCell<Vec<bool>>,
+    /// Number above those of all jobs that a child had.
+    taken: Cell<u64>,
+    /// True once the active children stood still: none is parked from then on.
+    needs_all: Cell<bool>,
+    /// Timers of the places that are parked.
+    rests: RefCell<Vec<Option<Pin<Box<Sleep>>>>>,
 }
 
 impl SlotsShared {
@@ -68,6 +80,7 @@ impl SlotsShared {
         let ready = RefCell::new(vec![false; plan.processes.count]);
         let idle = RefCell::new(vec![false; plan.processes.count]);
         let working = RefCell::new(vec![false; plan.processes.count]);
+        let rests = (0..plan.processes.count).map(|_| None).collect();
         SlotsShared {
             plan,
             pending: RefCell::default(),
@@ -85,7 +98,36 @@ impl SlotsShared {
             ready,
             idle,
             working,
+            taken: Cell::new(0),
+            needs_all: Cell::new(false),
+            rests: RefCell::new(rests),
         }
+    }
+
+    /// Returns true if the child at a place gets no work, since fewer are enough. It does what has
+    /// to be done before work that another child has, since that one may wait for it. If a child at
+    /// work does nothing for a while, no child is parked from then on.
+    pub(super) fn is_parked(&self, place: usize, cx: &mut Context<'_>) -> bool {
+        if self.needs_all.get() || !self.plan.is_parked(place) {
+            return false;
+        }
+        let Some(first) = self.pending.borrow().keys().next().copied() else {
+            return true;
+        };
+        if first < self.taken.get() {
+            return false;
+        }
+        let rest = &mut self.rests.borrow_mut()[place];
+        let rest = rest.get_or_insert_with(|| Box::pin(sleep(STANDSTILL)));
+        while rest.as_mut().poll(cx).is_ready() {
+            if self.working.borrow().contains(&true) && self.done.get().elapsed() >= STANDSTILL {
+                self.needs_all.set(true);
+                self.wake();
+                return false;
+            }
+            rest.as_mut().reset((Instant::now() + STANDSTILL).into());
+        }
+        true
     }
 
     pub(super) fn add(&self, job: Job) {
@@ -324,7 +366,8 @@ impl SlotsShared {
             Some(entry.remove_entry())
         });
         // Whoever asked in vain would be woken, too, and ask again.
-        if job.is_some() {
+        if let Some((number, _)) = &job {
+            self.taken.set(self.taken.get().max(number + 1));
             self.wake_for_redo();
         }
         job

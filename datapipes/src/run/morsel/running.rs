@@ -109,7 +109,7 @@ impl<'a> RunningMorsel<'a> {
     pub(super) fn begin_turn(&mut self, room: usize, full: Option<Instant>) -> usize {
         self.waited += full.map_or(Duration::ZERO, |since| since.elapsed());
         let seldom_waits = self.waits.is_some() && !self.waits_reported;
-        room.min(self.shared.pace.at_once(seldom_waits))
+        room.min(self.shared.pace.at_once(self.work, seldom_waits))
     }
 
     /// Makes the next items; `None` at the end.
