@@ -16,15 +16,15 @@ use super::latest::{Latest, Runs};
 use super::left::Left;
 use super::online::{OnlineTuner, Windows};
 use crate::checkpoint::{Point, Saving, Trace};
-use crate::graph::Op;
 use crate::graph::check::unequal_steps;
+use crate::graph::{FlowNode, Op};
 use crate::items::Demand;
 use crate::run::{
     ConsumerEvents, ConsumerMoments, Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope,
     Share, TraceLevel,
 };
 use crate::sync::lock;
-use crate::{Error, ErrorKind, Item, Result};
+use crate::{Error, ErrorKind, Item, Result, Work};
 
 /// The arguments for opening an epoch.
 pub(super) struct Start {
@@ -484,16 +484,18 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// Adds the step to an error of an item that no policy skips, such as a file that is not the one
+    /// Adds the step to an error of reading an item that no policy skips: a file that is not the one
     /// that was locked. Sources give such errors before the step that would use the item.
     fn at_step(&self, error: Error) -> Error {
         let mut nodes = self.engine.flow.nodes.iter();
         let node = nodes.find(|node| error.node() == Some(&node.name));
-        let is_source = node.is_none_or(|node| matches!(node.node.op, Op::Source(_)));
-        if is_source || error.item().is_none() || error.kind() != ErrorKind::Config {
-            return error;
+        let reads =
+            |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && node.hints().work == Work::Io;
+        let is_of_item = error.item().is_some() && error.kind() == ErrorKind::Config;
+        match is_of_item && node.is_some_and(reads) {
+            true => error.within(format_args!("at step {}", self.delivered)),
+            false => error,
         }
-        error.within(format_args!("at step {}", self.delivered))
     }
 
     /// Returns the error if it is not skipped and ends the epoch.
