@@ -475,16 +475,12 @@ fn store(json: bool) -> Result<(), Error> {
         let numbers = Indexed::range(store.len() / LENGTH as u64).shuffle();
         numbers.fetch().batch(BATCH)
     };
-    let batches = numbers().try_map({
-        let store = store.clone();
-        move |windows| store.window_batch(LENGTH, &windows)
-    });
-    let batches = DataLoader::builder(batches).workers(0).build()?;
-    let row_batches = numbers().try_map({
-        let store = store.clone();
-        move |windows| store.row_batch(LENGTH, &windows)
-    });
-    let row_batches = DataLoader::builder(row_batches).workers(0).build()?;
+    let batches = DataLoader::builder(numbers().window_batches(&store, LENGTH))
+        .workers(0)
+        .build()?;
+    let row_batches = DataLoader::builder(numbers().row_batches(&store, LENGTH))
+        .workers(0)
+        .build()?;
     let order = Permutation::new(store.len() / LENGTH as u64, 7);
     let mut ring = vec![0u8; BATCH * LENGTH * 2];
     let mut cases = vec![

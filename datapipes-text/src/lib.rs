@@ -37,7 +37,7 @@ pub use mask::{Attention, MaskForm, attention_mask};
 pub use pack::{Labels, Layout, Overflow, Pack, PackGraphExt};
 pub use packed::{Packed, PackedBatch};
 pub use plan::{PackPlan, PackReport, PlannedBatch, PlannedRow, TokenBatches};
-pub use store::{GptOrder, GptSample, TokenStore, TokenWidth, TokenWriter, Window};
+pub use store::{GptOrder, GptSample, TokenStore, TokenWidth, TokenWriter, Window, WindowGraphExt};
 pub use text::Text;
 pub use token_budget::{TokenBatchGraphExt, TokenBudget};
 #[cfg(feature = "tokenizers")]
@@ -48,7 +48,9 @@ pub use tokenize::{Detokenizer, Tokenize, TokenizeGraphExt, Tokenizer};
 
 /// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph).
 pub mod prelude {
-    pub use crate::{DistinctGraphExt, PackGraphExt, TokenBatchGraphExt, TokenizeGraphExt};
+    pub use crate::{
+        DistinctGraphExt, PackGraphExt, TokenBatchGraphExt, TokenizeGraphExt, WindowGraphExt,
+    };
 }
 
 mod sealed {

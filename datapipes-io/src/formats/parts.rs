@@ -24,7 +24,7 @@ impl<T> ByParts<T> {
     }
 }
 
-/// What a format does for [`ByParts`].
+/// Finds the parts of files of a format, for [`ByParts`].
 #[async_trait]
 pub(super) trait Parted<T>: Send + Sync {
     /// Finds the parts of a file; `None` for a file that has to be read whole, where the format

@@ -45,7 +45,7 @@ struct Stop {
     name: String,
     version: Option<String>,
     packed: bool,
-    /// Of a file that is read part by part, the number of the part, as that of a record.
+    /// Position; of a file that is read part by part, the number of the part is that of the record.
     at: RecordPosition,
     /// Ranges before the position that have to be read again.
     heads: Vec<(u64, u64)>,

@@ -152,52 +152,33 @@ impl From<usize> for Layout {
     }
 }
 
-/// A row that is being filled, after those of a batch that are full.
+/// A row that is being filled.
 #[derive(Debug)]
 pub(crate) struct Row {
     packed: Packed,
-    /// Place where the row begins.
-    begin: usize,
     documents: u32,
 }
 
 impl Row {
     pub fn new(layout: &Layout) -> Self {
         let length = layout.length;
-        Row::of_batch(Packed {
-            ids: Vec::with_capacity(length),
-            labels: Vec::with_capacity(length),
-            positions: Vec::with_capacity(length),
-            cu_seqlens: Vec::with_capacity(8),
-            document: Vec::with_capacity(length),
-        })
-    }
-
-    /// Begins the first row of a batch, whose fields are empty.
-    pub fn of_batch(mut packed: Packed) -> Self {
-        packed.cu_seqlens.push(0);
+        let mut cu_seqlens = Vec::with_capacity(8);
+        cu_seqlens.push(0);
         Row {
-            packed,
-            begin: 0,
+            packed: Packed {
+                ids: Vec::with_capacity(length),
+                labels: Vec::with_capacity(length),
+                positions: Vec::with_capacity(length),
+                cu_seqlens,
+                document: Vec::with_capacity(length),
+            },
             documents: 0,
         }
     }
 
-    /// Ends the row, padded to its length, and begins the next one.
-    pub fn next_row(&mut self, layout: &Layout) {
-        self.pad_to(layout, layout.length);
-        (self.begin, self.documents) = (self.packed.ids.len(), 0);
-    }
-
-    /// Returns the rows that are ended.
-    pub fn into_batch(self) -> Packed {
-        self.packed
-    }
-
     /// Returns the place of the next piece in the row.
     fn next(&self, layout: &Layout) -> usize {
-        let tokens = self.packed.ids.len() - self.begin;
-        tokens.next_multiple_of(layout.align)
+        self.packed.ids.len().next_multiple_of(layout.align)
     }
 
     /// Returns the length of the longest piece that has room.
@@ -243,7 +224,6 @@ impl Row {
     /// Adds padding up to a length of the row, as a segment.
     fn pad_to(&mut self, layout: &Layout, length: usize) {
         let row = &mut self.packed;
-        let length = self.begin + length;
         if length > row.ids.len() {
             row.ids.resize(length, layout.pad);
             row.labels.resize(length, layout.ignore);

@@ -216,15 +216,30 @@ impl Bounds {
 
     /// Returns the last document that begins at a token or before it, if documents are in a row.
     pub fn find(&self, token: u64, size: usize) -> Result<u64> {
-        let (mut low, mut high) = (0, self.count());
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            match self.start(middle, size)? <= token {
-                true => low = middle,
-                false => high = middle,
+        Ok(self.find_all([token], size)?[0])
+    }
+
+    /// Finds the documents of some tokens. The searches take turns, so that the processor waits for
+    /// the entries of all of them at once.
+    pub fn find_all(&self, tokens: impl IntoIterator<Item = u64>, size: usize) -> Result<Vec<u64>> {
+        let count = self.count();
+        let mean = match count {
+            0 => 1,
+            _ => (self.end(size)? / count).max(1),
+        };
+        let search = |token| Search::new(token, count, mean);
+        let mut all: Vec<Search> = tokens.into_iter().map(search).collect();
+        let mut open = true;
+        while open {
+            open = false;
+            for search in &mut all {
+                if let Some(middle) = search.middle() {
+                    search.compare(middle, self.start(middle, size)?);
+                    open = true;
+                }
             }
         }
-        Ok(low)
+        Ok(all.into_iter().map(|search| search.low).collect())
     }
 
     /// Checks that documents begin with the tokens and end with them.
@@ -249,5 +264,55 @@ impl Bounds {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(())
+    }
+}
+
+/// A search for the document of a token, which is `low` or after it, and before `high`.
+struct Search {
+    token: u64,
+    low: u64,
+    high: u64,
+    /// Tokens of a document, on average.
+    mean: u64,
+    /// Number of the document by the mean, from the nearest start that is known.
+    guess: u64,
+    /// Number of guesses that are left. Where lengths differ too much for them, halving ends the
+    /// search.
+    guesses: u32,
+}
+
+impl Search {
+    fn new(token: u64, count: u64, mean: u64) -> Search {
+        Search {
+            token,
+            low: 0,
+            high: count,
+            mean,
+            guess: token / mean,
+            guesses: 8,
+        }
+    }
+
+    /// Returns the document whose start is to be compared; `None` at the end.
+    fn middle(&self) -> Option<u64> {
+        let Search { low, high, .. } = *self;
+        (high.saturating_sub(low) > 1).then(|| match self.guesses {
+            0 => low + (high - low) / 2,
+            _ => self.guess.clamp(low + 1, high - 1),
+        })
+    }
+
+    fn compare(&mut self, middle: u64, start: u64) {
+        self.guesses = self.guesses.saturating_sub(1);
+        match self.token.checked_sub(start) {
+            Some(after) => {
+                self.low = middle;
+                self.guess = middle.saturating_add(after / self.mean);
+            }
+            None => {
+                self.high = middle;
+                self.guess = (middle - 1).saturating_sub((start - self.token) / self.mean);
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Token stores: tokens of many documents in a file that is mapped into memory, and an index of the
 //! documents.
 
+mod batches;
 mod documents;
 mod gpt;
 mod map;
@@ -21,6 +22,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Revision, Tensor, Weigh};
 
+pub use self::batches::WindowGraphExt;
 use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
@@ -60,6 +62,32 @@ impl TokenWidth {
         }
     }
 
+    /// Appends ids as other numbers; returns the bits of them that are above the 32nd.
+    #[inline]
+    fn widen<T>(self, bytes: &[u8], to: &mut Vec<T>, wide: impl Fn(u32) -> T) -> u64 {
+        let mut high = 0;
+        match self {
+            TokenWidth::U8 => to.extend(bytes.iter().map(|&id| wide(id.into()))),
+            TokenWidth::U16 => {
+                let id = |two: &[u8; 2]| wide(u16::from_le_bytes(*two).into());
+                to.extend(bytes.as_chunks().0.iter().map(id));
+            }
+            TokenWidth::I32 | TokenWidth::U32 => {
+                let id = |four: &[u8; 4]| wide(u32::from_le_bytes(*four));
+                to.extend(bytes.as_chunks().0.iter().map(id));
+            }
+            TokenWidth::I64 => {
+                let id = |eight: &[u8; 8]| {
+                    let id = u64::from_le_bytes(*eight);
+                    high |= id >> 32;
+                    wide(id as u32)
+                };
+                to.extend(bytes.as_chunks().0.iter().map(id));
+            }
+        }
+        high
+    }
+
     /// Returns the largest id that fits.
     pub const fn max_id(self) -> u32 {
         match self {
@@ -86,8 +114,9 @@ impl TokenWidth {
 ///
 /// An epoch over a store is resumed with the same contents, wherever they are: a checkpoint has the
 /// numbers of tokens and documents, and a hash of 16 lengths and 16 places, which are read when a
-/// graph is made. A closure that calls [`window_batch`](TokenStore::window_batch) or
-/// [`row_batch`](TokenStore::row_batch) tells a graph nothing of its store.
+/// graph is made. Batches of windows have it, too, by [`WindowGraphExt`]; a closure that calls
+/// [`window_batch`](TokenStore::window_batch) or [`row_batch`](TokenStore::row_batch) tells a graph
+/// nothing of its store.
 ///
 /// Windows, and rows of a plan, are positions in the map of this process: read them before they are
 /// sent to another one.
@@ -541,7 +570,8 @@ impl TokenStore {
     /// Returns the ids of some windows of `length` tokens, by the windows' numbers, as a batch
     /// `[windows, length]` of the stored type. This is the fastest way to ids alone: one copy from
     /// the mapped file, and no item for each window. All fields are in
-    /// [`row_batch`](TokenStore::row_batch).
+    /// [`row_batch`](TokenStore::row_batch). In a graph use
+    /// [`window_batches`](WindowGraphExt::window_batches), by which a checkpoint knows the store.
     ///
     /// # Errors
     /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the
@@ -549,15 +579,11 @@ impl TokenStore {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::Indexed;
     /// use datapipes_text::{TokenStore, TokenWidth};
     ///
     /// let tokens: Vec<u8> = (0..100u16).flat_map(u16::to_le_bytes).collect();
     /// let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None)?;
-    /// let batches = Indexed::range(store.len() / 10).shuffle().shard().fetch()
-    ///     .batch(2)
-    ///     .try_map(move |windows| store.window_batch(10, &windows));
-    /// assert_eq!(batches.collect()?[4].shape(), [2, 10]);
+    /// assert_eq!(store.window_batch(2, &[7, 0])?.as_slice::<u16>()?, [14, 15, 0, 1]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn window_batch(&self, length: usize, windows: &[u64]) -> Result<Tensor> {
@@ -565,15 +591,22 @@ impl TokenStore {
         macro_rules! copy {
             ($number:ty) => {
                 Tensor::from_fill([windows.len(), length], |ids| {
-                    let place = |window: u64| window * length as u64..(window + 1) * length as u64;
+                    self.prefetch_begins(length, windows)?;
                     for (at, &window) in windows.iter().enumerate() {
-                        if let Some(&next) = windows.get(at + 1) {
-                            prefetch(self.bytes(&place(next))?);
-                        }
-                        let range = place(window);
+                        self.prefetch_next(length, &windows[at + 1..])?;
+                        let range = place(length, window);
                         let begin = ids.len();
-                        let bytes = self.bytes(&range)?.as_chunks().0.iter();
-                        ids.extend(bytes.map(|id| <$number>::from_le_bytes(*id)));
+                        let bytes = self.bytes(&range)?;
+                        match bytemuck::try_cast_slice(bytes) {
+                            // As `memcpy` does it, with the widest registers that there are.
+                            Ok(same) if cfg!(target_endian = "little") => {
+                                ids.extend_from_slice(same)
+                            }
+                            _ => {
+                                let bytes = bytes.as_chunks().0.iter();
+                                ids.extend(bytes.map(|id| <$number>::from_le_bytes(*id)));
+                            }
+                        }
                         // A negative number is large as one without a sign.
                         let largest = || ids[begin..].iter().map(|&id| i64::from(id) as u64).max();
                         if self
@@ -597,6 +630,26 @@ impl TokenStore {
         }
     }
 
+    /// Asks the processor for the beginnings of windows that are read soon. Random windows wait for
+    /// the addresses of their pages; those of several are found at once.
+    fn prefetch_begins(&self, length: usize, windows: &[u64]) -> Result<()> {
+        const WINDOWS: usize = 64;
+        const LINES: usize = 4;
+        for &window in windows.iter().take(WINDOWS) {
+            prefetch(self.bytes(&place(length, window))?, LINES);
+        }
+        Ok(())
+    }
+
+    /// Asks the processor for 4 KiB of the first of the windows that are read next.
+    fn prefetch_next(&self, length: usize, windows: &[u64]) -> Result<()> {
+        const LINES: usize = 64;
+        if let Some(&next) = windows.first() {
+            prefetch(self.bytes(&place(length, next))?, LINES);
+        }
+        Ok(())
+    }
+
     /// Reads all of the index and all tokens, and checks them.
     ///
     /// # Errors
@@ -612,55 +665,38 @@ impl TokenStore {
 
     /// Appends tokens, and their labels if there is a mask.
     fn read_labelled(&self, range: Range<u64>, tokens: &mut Tokens) -> Result<()> {
-        let begin = tokens.ids.len();
         self.read(range.clone(), &mut tokens.ids)?;
+        if self.0.loss.is_some() {
+            self.read_labels(range, tokens.labels.get_or_insert_default())?;
+        }
+        Ok(())
+    }
+
+    /// Appends tokens as labels: −100 where the mask says so. They are not checked.
+    fn read_labels(&self, range: Range<u64>, labels: &mut Vec<i64>) -> Result<()> {
+        let begin = labels.len();
+        self.0.width.widen(self.bytes(&range)?, labels, i64::from);
         let Some((name, mask)) = &self.0.loss else {
             return Ok(());
         };
-        let labels = tokens.labels.get_or_insert_default();
-        for (byte, &id) in (range.start..range.end).zip(&tokens.ids[begin..]) {
-            labels.push(match mask[byte as usize] {
-                0 => -100,
-                1 => i64::from(id),
+        for (byte, label) in (range.start..range.end).zip(&mut labels[begin..]) {
+            match mask[byte as usize] {
+                0 => *label = -100,
+                1 => {}
                 other => {
                     let message =
                         format!("{name}: byte {byte}: {other}, where 0 and 1 are possible");
                     return Err(Error::new(ErrorKind::Corrupt, message));
                 }
-            });
+            }
         }
         Ok(())
     }
 
     /// Appends tokens, widened and checked.
     fn read(&self, range: Range<u64>, ids: &mut Vec<u32>) -> Result<()> {
-        let bytes = self.bytes(&range)?;
         let begin = ids.len();
-        let mut high = 0;
-        match self.0.width {
-            TokenWidth::U8 => ids.extend(bytes.iter().map(|&byte| u32::from(byte))),
-            TokenWidth::U16 => {
-                let id = |two: &[u8; 2]| u32::from(u16::from_le_bytes(*two));
-                ids.extend(bytes.as_chunks().0.iter().map(id));
-            }
-            TokenWidth::I32 | TokenWidth::U32 => {
-                ids.extend(
-                    bytes
-                        .as_chunks()
-                        .0
-                        .iter()
-                        .map(|four| u32::from_le_bytes(*four)),
-                );
-            }
-            TokenWidth::I64 => {
-                let id = |eight: &[u8; 8]| {
-                    let id = u64::from_le_bytes(*eight);
-                    high |= id >> 32;
-                    id as u32
-                };
-                ids.extend(bytes.as_chunks().0.iter().map(id));
-            }
-        }
+        let high = self.0.width.widen(self.bytes(&range)?, ids, |id| id);
         // A negative number is large as one without a sign.
         let most = self
             .0
@@ -839,19 +875,23 @@ impl fmt::Debug for TokenStore {
     }
 }
 
-/// Asks the processor for bytes that are read next, up to 4 KiB of them. Copying random windows
-/// waits for memory, and for the addresses of its pages, at the begin of each.
-fn prefetch(bytes: &[u8]) {
+/// Returns the tokens of a window.
+fn place(length: usize, window: u64) -> Range<u64> {
+    let start = window * length as u64;
+    start..start + length as u64
+}
+
+/// Asks the processor for some lines of bytes that are read soon.
+fn prefetch(bytes: &[u8], lines: usize) {
     const LINE: usize = 64;
-    const LINES: usize = 64;
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(LINE).take(LINES) {
+    for line in bytes.chunks(LINE).take(lines) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: it is a hint, which reads nothing; the address is that of bytes that are there.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, LINE, LINES);
+    let _ = (bytes, lines, LINE);
 }
 
 /// Returns the number of tokens of some ranges.

@@ -1043,3 +1043,122 @@ fn another_store_or_layout_or_order_is_refused_on_resume() {
         refused(&states[3], gpt(here(), order), &what);
     }
 }
+
+/// Batches by the numbers of windows are resumed over the same store alone, too.
+#[test]
+fn batches_of_windows_know_their_store() {
+    use crate::prelude::*;
+
+    fn resumed<T: Send + 'static>(
+        here: Graph<T>,
+        there: Graph<T>,
+    ) -> Result<Vec<T>, datapipes::Error> {
+        let loader = |graph| DataLoader::builder(graph).resumable().build().unwrap();
+        let first = loader(here);
+        let mut epoch = first.epoch(0).blocking();
+        epoch.next().unwrap().unwrap();
+        let state = epoch.checkpoint().unwrap();
+        loader(there).resume(&state)?.blocking().collect()
+    }
+    let store = |first: u16| {
+        let tokens: Vec<u8> = (first..first + 20).flat_map(u16::to_le_bytes).collect();
+        TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None).unwrap()
+    };
+    let numbers = || Indexed::range(5).shuffle().fetch().batch(2);
+    let ids = |store: TokenStore, length| numbers().window_batches(&store, length);
+    let rows = |store: TokenStore, layout: Layout| numbers().row_batches(&store, layout);
+
+    let all = numbers().map(move |batch| store(1).window_batch(4, &batch).unwrap());
+    assert_eq!(
+        resumed(ids(store(1), 4), ids(store(1), 4)).unwrap(),
+        all.collect().unwrap()[1..]
+    );
+    let layout = || Layout::new(4);
+    let all = numbers().map(move |batch| store(1).row_batch(4, &batch).unwrap());
+    let again = resumed(rows(store(1), layout()), rows(store(1), layout()));
+    assert_eq!(again.unwrap(), all.collect().unwrap()[1..]);
+    let refusals = [
+        (
+            "window_batches",
+            resumed(ids(store(1), 4), ids(store(2), 4)).err(),
+        ),
+        (
+            "window_batches",
+            resumed(ids(store(1), 4), ids(store(1), 3)).err(),
+        ),
+        (
+            "row_batches",
+            resumed(rows(store(1), layout()), rows(store(2), layout())).err(),
+        ),
+        (
+            "row_batches",
+            resumed(
+                rows(store(1), layout()),
+                rows(store(1), layout().ignore(-1)),
+            )
+            .err(),
+        ),
+    ];
+    for (name, error) in refusals {
+        let error = error.unwrap();
+        let said = error.to_string();
+        assert!(
+            error.kind() == ErrorKind::Config && said.contains(name),
+            "{said}"
+        );
+    }
+    let built = |graph: Graph<Tensor>| {
+        DataLoader::builder(graph)
+            .build()
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    assert!(built(ids(store(1), 0)).contains("windows of no tokens"));
+    let built = DataLoader::builder(rows(store(1), layout().align(2))).build();
+    assert!(built.err().unwrap().to_string().contains("no gaps"));
+}
+
+/// The document of a token is found by its place, whatever the lengths.
+#[test]
+fn documents_of_very_different_lengths_are_found() {
+    let lengths: [&[u64]; 5] = [
+        &[1; 40],
+        &[1000, 1, 1, 1],
+        &[1, 1, 1, 1000],
+        &[0, 5, 0, 0, 7, 0],
+        &[1, 500, 1, 1, 400, 2, 2, 2, 90],
+    ];
+    for lengths in lengths {
+        let mut end = 0;
+        let ends: Vec<u8> = lengths
+            .iter()
+            .flat_map(|length| {
+                end += length;
+                u64::to_le_bytes(end)
+            })
+            .collect();
+        let tokens = vec![0; end as usize];
+        let store = TokenStore::from_flat(
+            "t",
+            tokens.into(),
+            TokenWidth::U8,
+            Some(("ends".into(), ends.into())),
+        )
+        .unwrap();
+        let mut starts = Vec::new();
+        let mut start = 0;
+        for length in lengths {
+            starts.push(start);
+            start += length;
+        }
+        for token in 0..end {
+            let expected = starts.iter().rposition(|&start| start <= token).unwrap() as u64;
+            assert_eq!(
+                store.0.bounds.find(token, 1).unwrap(),
+                expected,
+                "{lengths:?}, {token}"
+            );
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! Windows of tokens.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind, Result, Tensor};
 
 use super::TokenStore;
-use crate::pack::Row;
-use crate::{Layout, Packed, PackedBatch, Tokens};
+use crate::{Labels, Layout, Packed, PackedBatch};
 
 /// Some tokens in a row of a [`TokenStore`]: a position, until it is read.
 #[derive(Clone)]
@@ -63,17 +63,26 @@ impl Window {
     /// [vocabulary](TokenStore::vocab); with file and byte.
     pub fn row(&self) -> Result<Packed> {
         let layout = &*self.layout;
-        let mut tokens = Tokens::from(Vec::with_capacity(layout.length + 1));
-        let mut row = Row::new(layout);
-        self.store.lay(self.start, layout, &mut tokens, &mut row)?;
-        Ok(row.finish(layout))
+        let length = layout.length;
+        let mut row = Packed {
+            ids: Vec::with_capacity(length),
+            labels: Vec::with_capacity(length),
+            positions: Vec::with_capacity(length),
+            cu_seqlens: vec![0],
+            document: Vec::with_capacity(length),
+        };
+        let size = self.store.0.width.size();
+        let number = self.store.0.bounds.find(self.start, size)?;
+        self.store.lay(self.start, number, layout, &mut row)?;
+        Ok(row)
     }
 }
 
 impl TokenStore {
     /// Returns some windows, by their numbers, as a batch with all fields: what
     /// [`windows`](TokenStore::windows), [`Window::row`] and `collate` make. Each number is written
-    /// once, into the batch, and there is no item for each window.
+    /// once, into the batch, and there is no item for each window. In a graph use
+    /// [`row_batches`](crate::WindowGraphExt::row_batches), by which a checkpoint knows the store.
     ///
     /// # Errors
     /// `NotFound` for a number that no window has; `Limit` for a batch of more than 2³² tokens; those
@@ -81,15 +90,11 @@ impl TokenStore {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::Indexed;
     /// use datapipes_text::{TokenStore, TokenWidth};
     ///
     /// let tokens: Vec<u8> = (0..100u16).flat_map(u16::to_le_bytes).collect();
     /// let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None)?;
-    /// let batches = Indexed::range(store.len() / 10).shuffle().shard().fetch()
-    ///     .batch(2)
-    ///     .try_map(move |windows| store.row_batch(10, &windows));
-    /// assert_eq!(batches.collect()?[4].labels.shape(), [2, 10]);
+    /// assert_eq!(store.row_batch(2, &[7, 0])?.labels.as_slice::<i64>()?, [15, 16, 1, 2]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn row_batch(&self, layout: impl Into<Layout>, windows: &[u64]) -> Result<PackedBatch> {
@@ -101,26 +106,51 @@ impl TokenStore {
             let message = format!("a batch of {all} tokens, more than 2^32");
             return Err(Error::new(ErrorKind::Limit, message));
         }
-        PackedBatch::from_fill([windows.len(), length], |fields| {
-            let mut tokens = Tokens::from(Vec::with_capacity(length + 1));
-            let mut row = Row::of_batch(fields);
-            for window in windows {
-                let start = window * length as u64;
-                self.lay(start, &layout, &mut tokens, &mut row)?;
-                row.next_row(&layout);
+        PackedBatch::from_fill([windows.len(), length], |mut fields| {
+            fields.cu_seqlens.push(0);
+            self.prefetch_begins(length, windows)?;
+            let starts = windows.iter().map(|window| window * length as u64);
+            let size = self.0.width.size();
+            let numbers = self.0.bounds.find_all(starts.clone(), size)?;
+            for (at, (start, number)) in starts.zip(numbers).enumerate() {
+                self.prefetch_next(length, &windows[at + 1..])?;
+                self.lay(start, number, &layout, &mut fields)?;
             }
-            Ok(row.into_batch())
+            Ok(fields)
         })
     }
 
-    /// Lays the tokens from `start` on into an empty row. `tokens` is memory for them.
-    fn lay(&self, start: u64, layout: &Layout, tokens: &mut Tokens, row: &mut Row) -> Result<()> {
-        let (bounds, size) = (&self.0.bounds, self.0.width.size());
+    /// Appends the row of the tokens from `start` on, which document `number` has.
+    fn lay(&self, start: u64, number: u64, layout: &Layout, row: &mut Packed) -> Result<()> {
         let end = start + layout.length as u64;
-        tokens.truncate(0);
-        // One more, as the label of the last.
-        self.read_labelled(start..(end + 1).min(self.len()), tokens)?;
-        let (mut at, mut number) = (start, bounds.find(start, size)?);
+        let begin = row.ids.len();
+        self.read(start..end, &mut row.ids)?;
+        match layout.labels {
+            Labels::Same => self.read_labels(start..end, &mut row.labels)?,
+            Labels::Next => {
+                // One more, as the label of the last.
+                let known = (end + 1).min(self.len());
+                self.read(end..known, &mut Vec::new())?;
+                self.read_labels(start + 1..known, &mut row.labels)?;
+                row.labels.resize(row.ids.len(), layout.ignore);
+            }
+        }
+        self.lay_documents(start..end, number, begin, layout, row)
+    }
+
+    /// Appends positions and numbers of the documents in a range, from `number` on, whose ids and
+    /// labels are there from `begin` on.
+    fn lay_documents(
+        &self,
+        range: Range<u64>,
+        mut number: u64,
+        begin: usize,
+        layout: &Layout,
+        row: &mut Packed,
+    ) -> Result<()> {
+        let (bounds, size) = (&self.0.bounds, self.0.width.size());
+        let Range { start, end } = range;
+        let (mut at, mut documents) = (start, 0);
         while at < end {
             let place = bounds.place(number, size)?;
             // The first document may have begun before.
@@ -135,13 +165,19 @@ impl TokenStore {
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
-            let begin = (at - start) as usize;
             let piece = (place.end.min(end) - at) as usize;
-            let known = piece + usize::from(place.end > end);
             if piece > 0 {
-                let known = begin..begin + known;
-                let labels = tokens.labels.as_ref().map(|labels| &labels[known.clone()]);
-                row.push(layout, &tokens.ids[known], labels, 0..piece);
+                let first = begin + (at - start) as usize;
+                if let Some(bos) = layout.bos {
+                    row.ids[first] = bos;
+                }
+                if layout.labels == Labels::Next && place.end <= end {
+                    row.labels[first + piece - 1] = layout.ignore;
+                }
+                documents += 1;
+                row.positions.extend(0..piece as u32);
+                row.document.resize(first + piece, documents);
+                row.cu_seqlens.push((first + piece) as u32);
             }
             at += piece as u64;
             number += 1;

@@ -23,7 +23,7 @@ pub(super) struct RowGroups<T> {
     items: Items<T>,
 }
 
-/// What is made of row groups: rows or batches.
+/// Makes items of row groups: rows or batches.
 pub(super) struct Items<T> {
     /// Returns how many there are in a row group, without a filter, for a number of rows a batch.
     pub count: fn(&Layout, usize, usize) -> u64,
