@@ -9,8 +9,7 @@ use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Tensor};
 /// Elements of a slice, or of a row.
 const WIDTH: usize = 9001;
 /// Elements of rows: 36,004 bytes are copied to the batch, more than 64 KiB are written in place.
-/// The first two are no number of pages, so that rows share pages with their neighbours. Rows of
-/// more than 256 KiB are sent one by one: no row waits to be sent while the next one is made.
+/// The first two are no number of pages, so that rows share pages with their neighbours.
 const WIDTHS: [usize; 3] = [WIDTH, 70_001, 17 << 12];
 /// Distance of elements of which each page has one.
 const PAGE: usize = 1009;
@@ -65,6 +64,8 @@ impl Pipe<u64> for Filled {
         let (rows, width) = (cx.clone(), self.0);
         input.each(cx, move |item| {
             Some(item.try_map(|n| {
+                // A job of such items has one: no row waits to be sent while the next is made.
+                std::thread::sleep(std::time::Duration::from_millis(5));
                 scribble();
                 let (mut kept, mut unsent) = (KEPT.lock().unwrap(), UNSENT.lock().unwrap());
                 for row in unsent.iter_mut() {
