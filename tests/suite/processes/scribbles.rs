@@ -9,8 +9,7 @@ use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Tensor};
 /// Elements of a slice, or of a row.
 const WIDTH: usize = 9001;
 /// Elements of rows: 36,004 bytes are copied to the batch, more than 64 KiB are written in place.
-/// The first two are no number of pages, so that rows share pages with their neighbours. Rows of
-/// more than 256 KiB are sent one by one: no row waits to be sent while the next one is made.
+/// The first two are no number of pages, so that rows share pages with their neighbours.
 const WIDTHS: [usize; 3] = [WIDTH, 70_001, 17 << 12];
 /// Distance of elements of which each page has one.
 const PAGE: usize = 1009;
@@ -63,9 +62,15 @@ impl Pipe<u64> for Filled {
 
     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Arc<Tensor>> {
         let (rows, width) = (cx.clone(), self.0);
+        // Rows of earlier jobs have been sent then; later items may be made together, and their rows
+        // wait to be sent.
+        let mut is_first = true;
         input.each(cx, move |item| {
+            let is_first = std::mem::replace(&mut is_first, false);
             Some(item.try_map(|n| {
-                scribble();
+                if is_first {
+                    scribble();
+                }
                 let (mut kept, mut unsent) = (KEPT.lock().unwrap(), UNSENT.lock().unwrap());
                 for row in unsent.iter_mut() {
                     let values = row.as_mut_slice::<f32>()?.iter_mut();
