@@ -1427,6 +1427,32 @@ fn row_137_a_worker_that_is_cut_off_without_a_word_loses_its_work() {
     assert_eq!(batches, here);
 }
 
+/// The trainer's machine vanishes: the worker hears nothing more, not even the end of its connection.
+#[test]
+fn row_137_a_worker_gives_up_a_trainer_that_it_hears_nothing_of() {
+    // 15 times that until it is given up.
+    let silence = Duration::from_millis(100);
+    let remote = remote().silence(silence);
+    let relay = Relay::start(remote.address());
+    let machine = Machine::start(relay.address, 1);
+    let there = loader(graph(Some(remote), part));
+    let mut epoch = there.epoch(0).blocking();
+    epoch
+        .by_ref()
+        .take(5)
+        .for_each(|batch| drop(batch.unwrap()));
+    let before = machine.processes();
+    // Without work, as between two epochs, it is not given up.
+    drop(epoch);
+    std::thread::sleep(20 * silence);
+    assert_eq!(machine.processes(), before);
+    relay.loses.store(true, Ordering::SeqCst);
+    until("its process is another one", || {
+        let now = machine.processes();
+        !now.is_empty() && now != before
+    });
+}
+
 /// An item that takes longer than a network that is cut again and again lets it.
 #[test]
 fn row_137_a_slow_item_is_not_to_blame_for_cuts() {
@@ -1679,10 +1705,13 @@ impl Drop for Mean {
 fn a_value_of_cancelled_work_whose_drop_panics_costs_no_later_epoch() {
     let remote = remote();
     let address = remote.address();
-    let made = Graph::range(0..1000)
+    let made = Graph::range(0..4000)
         .map(Mean)
         .on_workers(remote, |values| {
             values.map(|value| {
+                // Long enough that a worker has few pieces of work in hand.
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(100) {}
                 while value.0 >= 500 && std::env::var_os(HANGS).is_some() {
                     std::thread::park();
                 }
@@ -1704,7 +1733,7 @@ fn a_value_of_cancelled_work_whose_drop_panics_costs_no_later_epoch() {
     drop(bad);
     let _machine = Machine::start(address, 1);
     let items: Vec<u64> = there.epoch(1).blocking().flat_map(Result::unwrap).collect();
-    assert!(items.into_iter().eq(0..1000));
+    assert!(items.into_iter().eq(0..4000));
 }
 
 #[test]

@@ -243,6 +243,14 @@ impl Processes {
         }
     }
 
+    /// Returns the time after which a worker of another machine gives up a trainer of which it hears
+    /// nothing.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        // In multiples of the silence after which a worker is given up.
+        const PATIENCE: u32 = 15;
+        Some(self.silence(true)?.saturating_mul(PATIENCE))
+    }
+
     /// Returns how those of some workers crashed of which their machines have reported that.
     pub(crate) fn crashes(&self, workers: &[u64]) -> Vec<String> {
         #[cfg(feature = "remote")]

@@ -33,6 +33,8 @@ pub(crate) struct RemoteTake {
     buffer: Box<[u8]>,
     at: usize,
     filled: usize,
+    /// Number of bytes read so far.
+    read_bytes: u64,
     /// Greatest length of a message.
     most: u64,
     begun: Option<Begun>,
@@ -182,6 +184,7 @@ impl RemoteTake {
             buffer: vec![0; BUFFER].into(),
             at: 0,
             filled: 0,
+            read_bytes: 0,
             most,
             begun: None,
             end: None,
@@ -210,6 +213,11 @@ impl RemoteTake {
     /// Returns the fault if the stream has ended without its other end having ended it.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.end.as_ref()?.as_ref()
+    }
+
+    /// Returns the number of bytes that have come, of messages that are not whole, too.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// Returns true if no more messages come.
@@ -315,6 +323,7 @@ impl RemoteTake {
                 }
                 read => read.map_err(Error::io)?,
             }
+            self.read_bytes += buffer.filled().len() as u64;
             match (buffer.filled().len(), is_direct) {
                 (0, _) => return Ok(Poll::Ready(false)),
                 (len, true) => filling.at += len,

@@ -128,6 +128,8 @@ pub(super) fn serve(connect: impl AsyncFnOnce() -> Result<ChildEnds>) -> Result<
         });
         let pool = Arc::new(Pool::new(LIMITS.bytes.min(part.room)));
         let mut server = Server {
+            #[cfg(feature = "remote")]
+            patience: part.patience.map(Patience::new),
             part,
             orders,
             reports,
@@ -163,6 +165,9 @@ struct LoadedPart {
     /// one poll if items turn out much larger than earlier items.
     room: usize,
     lines: Arc<Lines>,
+    /// Time after which a parent on another machine is given up if nothing is heard of it.
+    #[cfg(feature = "remote")]
+    patience: Option<Duration>,
     /// State shared by the nodes, of the epoch of the last job.
     shared: Mutex<(u64, Arc<SharedByNode>)>,
 }
@@ -237,6 +242,8 @@ impl LoadedPart {
             fills: hello.fills,
             room: hello.room / PARTS_OF_ROOM,
             lines,
+            #[cfg(feature = "remote")]
+            patience: hello.patience,
             shared: Mutex::default(),
         })
     }
@@ -530,9 +537,48 @@ struct Server {
     freed: usize,
     /// Bytes of the heaviest recent item, made or between two steps, as [`learn`] keeps it.
     heaviest: AtomicUsize,
+    /// Time for which the parent may say nothing, if it is on another machine.
+    #[cfg(feature = "remote")]
+    patience: Option<Patience>,
     /// Wish to end, until the parent knows of it.
     #[cfg(feature = "remote")]
     leave: Option<Arc<super::remote::Leave>>,
+}
+
+/// Time for which a parent on another machine may say nothing. It says something several times in that
+/// time, so that its machine, or the network, is gone after it.
+#[cfg(feature = "remote")]
+struct Patience {
+    time: Duration,
+    timer: Pin<Box<Sleep>>,
+    /// Number of bytes that had come when the timer was set.
+    heard: u64,
+}
+
+#[cfg(feature = "remote")]
+impl Patience {
+    fn new(time: Duration) -> Patience {
+        Patience {
+            time,
+            timer: Box::pin(sleep(time)),
+            heard: 0,
+        }
+    }
+
+    /// Fails once nothing has come for too long; `heard` is the number of bytes so far.
+    fn poll(&mut self, cx: &mut task::Context<'_>, heard: u64) -> Result<()> {
+        if std::mem::replace(&mut self.heard, heard) != heard {
+            let due = tokio::time::Instant::now() + self.time;
+            self.timer.as_mut().reset(due);
+        }
+        match self.timer.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => {
+                let why = format!("nothing was heard of the trainer for {:?}", self.time);
+                Err(Error::new(ErrorKind::Io, why))
+            }
+        }
+    }
 }
 
 impl Server {
@@ -550,7 +596,12 @@ impl Server {
             }
             self.part.lines.waker.register(cx.waker());
             #[cfg(feature = "remote")]
-            self.take_leave(cx)?;
+            {
+                if let Some(patience) = &mut self.patience {
+                    patience.poll(cx, self.orders.read_bytes())?;
+                }
+                self.take_leave(cx)?;
+            }
             match self.reports.poll_ready(cx) {
                 Poll::Ready(Some(_)) => {}
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
@@ -706,6 +757,8 @@ impl Server {
                     job.allow();
                 }
             }
+            // Its bytes were counted.
+            Order::Alive => {}
             Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),
         }
         Ok(())

@@ -51,6 +51,7 @@ pub(crate) fn supervisors(
             true => REMOTE_ROOM,
             false => segment.bytes / processes.count.max(1),
         },
+        patience: processes.patience(),
     };
     let edge = nodes.last()?.node.edge.clone();
     Some(Supervisors::new(ChildrenPlan {

@@ -1,6 +1,7 @@
 //! Messages between parent and child.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::batch_buffer::Wanted;
 use crate::codec::{Parcel, damaged};
@@ -28,6 +29,8 @@ pub(crate) struct Hello {
     pub fills: Option<usize>,
     /// Bytes that are kept for what it has made and nobody has taken over.
     pub room: usize,
+    /// Time after which a worker of another machine gives up a parent of which it hears nothing.
+    pub patience: Option<Duration>,
 }
 
 impl Wire for Hello {
@@ -40,7 +43,8 @@ impl Wire for Hello {
         self.level.encode(to)?;
         self.overlap.encode(to)?;
         self.fills.encode(to)?;
-        self.room.encode(to)
+        self.room.encode(to)?;
+        self.patience.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         Ok(Hello {
@@ -53,6 +57,7 @@ impl Wire for Hello {
             overlap: Wire::decode(from)?,
             fills: Wire::decode(from)?,
             room: Wire::decode(from)?,
+            patience: Wire::decode(from)?,
         })
     }
 }
@@ -78,6 +83,8 @@ pub(super) enum Order {
     Cancel(u64),
     /// Allows a job to make an item, as it asked.
     Allow(u64),
+    /// Tells a worker of another machine that the parent is there.
+    Alive,
 }
 
 /// Rows of batches that a child may fill, for each item of a job. Items whose row is in use already
@@ -108,6 +115,7 @@ impl Order {
     pub(super) fn write(&self, to: &mut Writer<'_>) {
         match self {
             Order::Hello => to.raw(&[0]),
+            Order::Alive => to.raw(&[4]),
             Order::Job(facts, grants) => {
                 let JobFacts {
                     number,
@@ -239,6 +247,7 @@ impl Order {
             }
             2 => Order::Cancel(from.number()?),
             3 => Order::Allow(from.number()?),
+            4 => Order::Alive,
             other => return Err(damaged(format_args!("{other} is no order"))),
         })
     }
@@ -486,6 +495,7 @@ mod tests {
             Order::Hello,
             Order::Cancel(1 << 40),
             Order::Allow(1 << 41),
+            Order::Alive,
             Order::Job(facts, None),
             Order::Job(facts, Some(grants)),
         ] {

@@ -105,6 +105,15 @@ impl TakeEnd {
         either!(self, TakeEnd, end => end.fault())
     }
 
+    /// Returns the number of bytes that have come from another machine.
+    #[cfg(feature = "remote")]
+    pub(super) fn read_bytes(&self) -> u64 {
+        match self {
+            TakeEnd::Local(_) => 0,
+            TakeEnd::Remote(end) => end.read_bytes(),
+        }
+    }
+
     /// Returns true if no more parcels come, which only an end between machines says without a
     /// poll.
     #[cfg(feature = "remote")]

@@ -31,6 +31,8 @@ const AT_ONCE: usize = 2;
 /// the least that a job counts: what a worker holds of a job before it begins, besides its input.
 const ON_THE_WAY: usize = 16 << 20;
 const LEAST_JOB: usize = 16 << 10;
+/// Least time of a job at a distant worker: that of its messages.
+const LEAST_TIME: Duration = Duration::from_micros(20);
 /// Greatest time in which a child must build its part of the graph.
 const START: Duration = Duration::from_secs(60);
 /// Greatest time that a child may spend on cancelled work.
@@ -54,6 +56,8 @@ const FIRST_SILENCE: Duration = Duration::from_secs(5);
 /// Time without room for its output after which a worker is given up, if another part waits for it,
 /// or work that is due before its own.
 const STUCK: Duration = Duration::from_secs(1);
+/// Number of times that a worker of another machine is told in its patience that this process is there.
+const BEATS: u32 = 6;
 /// Interval between two checks of a child's memory, without a limit and with one.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(10);
@@ -120,6 +124,9 @@ pub(super) struct Session<'a> {
     /// there even if it is gone in this process.
     lent: HashMap<u64, Weak<SharedMemory>>,
     timer: Pin<Box<Sleep>>,
+    /// Interval in which a worker of another machine is told that this process is there, and the timer
+    /// of the next time.
+    beat: Option<(Duration, Pin<Box<Sleep>>)>,
     warned: bool,
 }
 
@@ -127,6 +134,8 @@ impl<'a> Session<'a> {
     /// Begins the session of a child that has just been started.
     pub(super) fn new(slot: &'a mut ChildSlot, child: Child) -> Self {
         let seldom_waits = slot.plan().seldom_waits;
+        let patience = slot.plan().hello.patience;
+        let patience = patience.filter(|_| child.machine().is_some());
         let mut session = Session {
             slot,
             round_trip: child.round_trip(),
@@ -149,6 +158,10 @@ impl<'a> Session<'a> {
             bytes: 0,
             lent: HashMap::new(),
             timer: Box::pin(tokio::time::sleep(START)),
+            beat: patience.map(|patience| {
+                let every = patience / BEATS;
+                (every, Box::pin(tokio::time::sleep(every)))
+            }),
             warned: false,
         };
         session.look();
@@ -184,7 +197,10 @@ impl<'a> Session<'a> {
             if self.leaving && self.tasks.is_empty() {
                 return Poll::Ready(End::Dismissed);
             }
-            let gave = self.allow(cx).and_then(|()| self.give_work(cx));
+            let gave = self
+                .tell_alive(cx)
+                .and_then(|()| self.allow(cx))
+                .and_then(|()| self.give_work(cx));
             let is_free =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
             let idle = is_free && self.is_at_work(cx);
@@ -420,6 +436,24 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
+    /// Tells a worker of another machine from time to time that this process is there, unless something
+    /// is on its way there already.
+    fn tell_alive(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let Some((every, timer)) = &mut self.beat else {
+            return Ok(());
+        };
+        if timer.as_mut().poll(cx).is_pending() {
+            return Ok(());
+        }
+        timer.as_mut().reset(tokio::time::Instant::now() + *every);
+        // To be woken for the next one.
+        let _ = timer.as_mut().poll(cx);
+        if self.closed.is_none() && self.child.orders.poll_flush(cx).is_ready() {
+            self.send(cx, &Order::Alive, None)?;
+        }
+        Ok(())
+    }
+
     /// Allows the jobs that have asked to make an item to do so, as far as there is room.
     fn allow(&mut self, cx: &mut Context<'_>) -> Result<()> {
         for at in 0..self.tasks.len() {
@@ -570,7 +604,8 @@ impl<'a> Session<'a> {
         if self.input >= ON_THE_WAY {
             return most;
         }
-        let on_the_way = round_trip.as_nanos().div_ceil(job_time.as_nanos().max(1));
+        let job_time = job_time.max(LEAST_TIME).as_nanos();
+        let on_the_way = round_trip.as_nanos().div_ceil(job_time);
         most.saturating_add(usize::try_from(on_the_way).unwrap_or(usize::MAX))
     }
 

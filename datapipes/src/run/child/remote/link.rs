@@ -193,8 +193,8 @@ fn halves(stream: TcpStream) -> Result<(OwnedReadHalf, OwnedWriteHalf)> {
     let set = || -> io::Result<()> {
         stream.set_nodelay(true)?;
         // A machine that is gone without a word is noticed after some seconds while nothing is on its
-        // way there. Otherwise the system sends that again for a quarter of an hour; a worker with work
-        // is then given up for its silence. `TCP_USER_TIMEOUT` would end connections to a side that
+        // way there. Otherwise the system sends that again for a quarter of an hour; either side is then
+        // given up for its silence. `TCP_USER_TIMEOUT` would end connections to a side that
         // pauses, too: its full buffer lets nothing through, for as long as it likes.
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, Duration::from_secs(5))?;
