@@ -11,7 +11,7 @@ use futures::StreamExt;
 
 const WORKERS: [usize; 4] = [0, 1, 2, 8];
 
-/// Work that is dear enough to be sent to a worker.
+/// Work that is expensive enough to be sent to a worker.
 fn spin(n: u64) -> u64 {
     (0..20_000).fold(n, |n, i| std::hint::black_box(n ^ i)) ^ n ^ n
 }

@@ -368,20 +368,20 @@ fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
 fn a_block_of_small_items_is_made_while_an_earlier_one_is_read() {
     const BLOCK: u64 = 2_000;
     // Blocks that show that the work is worth a worker.
-    const DEAR: u64 = 16;
+    const LONG: u64 = 16;
     let desk = Desk::new();
     let made = desk.clone();
-    let graph = Graph::range(0..DEAR + 2).flat_map(move |block| {
+    let graph = Graph::range(0..LONG + 2).flat_map(move |block| {
         let desk = made.clone();
-        let items = if block < DEAR { 1 } else { BLOCK };
+        let items = if block < LONG { 1 } else { BLOCK };
         (0..items).map(move |n| {
-            if block < DEAR {
+            if block < LONG {
                 let begun = Instant::now();
                 while begun.elapsed() < Duration::from_millis(1) {}
-            } else if block == DEAR && n == 1 {
+            } else if block == LONG && n == 1 {
                 // This block goes on when the last item of the next one has been made.
                 futures::executor::block_on(desk.until(0, 1))?;
-            } else if block > DEAR && n == BLOCK - 1 {
+            } else if block > LONG && n == BLOCK - 1 {
                 desk.end();
             }
             datapipes::Ok((block, n))
@@ -391,7 +391,7 @@ fn a_block_of_small_items_is_made_while_an_earlier_one_is_read() {
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
     let seen: Result<Vec<_>> = loader.epoch(0).blocking().collect();
     let seen = seen.unwrap();
-    assert_eq!(seen.len() as u64, DEAR + 2 * BLOCK);
+    assert_eq!(seen.len() as u64, LONG + 2 * BLOCK);
     assert!(seen.is_sorted());
 }
 

@@ -677,7 +677,7 @@ fn an_epoch_inside_a_function_of_its_own_loader_is_an_error_and_no_deadlock() {
     fn inner(late: &Late<u64>) -> datapipes::Result<u64> {
         late.get().unwrap().epoch(1).blocking().next().unwrap()
     }
-    fn dear(n: u64) -> u64 {
+    fn expensive(n: u64) -> u64 {
         (0..20_000).fold(n, |n, i| std::hint::black_box(n ^ i)) ^ n ^ n
     }
     let graphs: [(&str, Make); 9] = [
@@ -692,7 +692,7 @@ fn an_epoch_inside_a_function_of_its_own_loader_is_an_error_and_no_deadlock() {
                 if n == 50 {
                     let _ = send.send(inner(&late));
                 }
-                dear(n)
+                expensive(n)
             });
             graph.concurrency(4)
         }),

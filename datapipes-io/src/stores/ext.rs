@@ -11,8 +11,8 @@ use datapipes::{Backoff, Context, Graph, Hints, Item, Items, Result, Revision, S
 use super::local::{ListFiles, is_inside};
 use super::names::Names;
 use super::wrappers::{
-    DiskCache, Evict, Expected, Hedge, InFlight, Limit, Locked, MemoryCache, Patience, PerSecond,
-    Prefix, Rate, Retry, Tail, Timeout, Verify,
+    DiskCache, Evict, Expected, Hedge, InFlight, Limit, Locked, MemoryCache, PerSecond, Prefix,
+    Rate, Retry, Tail, TimeLimits, Timeout, Verify,
 };
 use super::{ListStore, Lock, Store};
 use crate::{File, FileRef};
@@ -129,15 +129,15 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::Patience}};
+    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::TimeLimits}};
     /// # use std::time::Duration;
-    /// let patience = Patience { first: Duration::from_secs(5), ..Patience::default() };
-    /// let texts = Memory::from_iter([("k", "v")]).timeout(patience).files(["k"]).load_files();
+    /// let limits = TimeLimits { first: Duration::from_secs(5), ..TimeLimits::default() };
+    /// let texts = Memory::from_iter([("k", "v")]).timeout(limits).files(["k"]).load_files();
     /// assert_eq!(texts.collect()?[0].data, "v"); // an error if there is no answer in 5 s
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn timeout(self, patience: Patience) -> Timeout<Self> {
-        Timeout::new(self, patience)
+    fn timeout(self, limits: TimeLimits) -> Timeout<Self> {
+        Timeout::new(self, limits)
     }
 
     /// Limits the number of requests in flight, to a fixed or an adaptive number.

@@ -18,7 +18,7 @@ pub(super) struct Connections {
     pub url: String,
     pub readers: usize,
     /// Time for which a query waits for the locks of others.
-    pub patience: Duration,
+    pub busy_timeout: Duration,
     may_read: Arc<Semaphore>,
     may_write: Arc<Semaphore>,
     /// Closed before the connection that writes, which then removes the log.
@@ -27,13 +27,13 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(path: PathBuf, url: String, readers: usize, patience: Duration) -> Self {
+    pub(super) fn new(path: PathBuf, url: String, readers: usize, busy_timeout: Duration) -> Self {
         let readers = readers.max(1);
         Connections {
             path,
             url,
             readers,
-            patience,
+            busy_timeout,
             may_read: Arc::new(Semaphore::new(readers)),
             may_write: Arc::new(Semaphore::new(1)),
             idle: Mutex::default(),
@@ -129,7 +129,7 @@ impl Connections {
         let open = || {
             let connection =
                 Connection::open_with_flags(&self.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-            connection.busy_timeout(self.patience)?;
+            connection.busy_timeout(self.busy_timeout)?;
             connection.set_prepared_statement_cache_capacity(32);
             // After a power failure the last writes may be missing, but the remaining data are
             // consistent.

@@ -39,7 +39,7 @@ use super::{Filter, Metadata, NewRow, Row, Schema, Table, Value, failing, is_nam
 /// - A [`put`](Table::put) is one transaction: all of its rows are written, or none. After a power
 ///   failure the last rows may be missing.
 /// - A query waits for the locks of other processes, 5 seconds unless set by
-///   [`patience`](Sqlite::patience); then the error is transient.
+///   [`busy_timeout`](Sqlite::busy_timeout); then the error is transient.
 ///
 /// Clones share the connections.
 #[derive(Clone, Debug)]
@@ -175,10 +175,10 @@ impl Sqlite {
         let Connections {
             path,
             url,
-            patience,
+            busy_timeout,
             ..
         } = &*self.connections;
-        let connections = Connections::new(path.clone(), url.clone(), readers, *patience);
+        let connections = Connections::new(path.clone(), url.clone(), readers, *busy_timeout);
         Sqlite {
             connections: Arc::new(connections),
             ..self
@@ -187,11 +187,11 @@ impl Sqlite {
 
     /// Sets the time for which queries wait for the locks of others.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
+    pub fn busy_timeout(self, busy_timeout: Duration) -> Self {
         let Connections {
             path, url, readers, ..
         } = &*self.connections;
-        let connections = Connections::new(path.clone(), url.clone(), *readers, patience);
+        let connections = Connections::new(path.clone(), url.clone(), *readers, busy_timeout);
         Sqlite {
             connections: Arc::new(connections),
             ..self

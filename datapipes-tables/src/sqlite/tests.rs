@@ -331,7 +331,7 @@ async fn row_72_what_is_wrong_with_a_row_costs_that_row() {
 #[tokio::test]
 async fn row_72_a_lock_is_waited_for_and_then_passing() {
     let folder = folder();
-    let table = table(&folder).patience(Duration::from_millis(1));
+    let table = table(&folder).busy_timeout(Duration::from_millis(1));
     table.put(vec![sample(1, "one")]).await.unwrap();
     let other = Connection::open(folder.path().join("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -55,8 +55,9 @@ pub(crate) struct SegmentPlan {
     pub work: Work,
     pub workers: usize,
     pub concurrency: usize,
-    /// Number of requests in flight at the start of an I/O segment, once the data is known not to be
-    /// near: as many as the first output needs.
+    /// Number of morsels in flight at the start: of I/O as many as the first output needs, once the
+    /// data is known not to be near; at workers of other machines the most, once the cost of an item
+    /// is known.
     pub start: usize,
     /// True if the user fixed the concurrency.
     pub set_by_user: bool,
@@ -216,7 +217,12 @@ impl Plan {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
             }),
-            start: 1,
+            // Once the cost of an item is known, the round trip limits the morsels at a distant worker,
+            // so that this limit must not.
+            start: match &processes {
+                Some(processes) if processes.is_remote() => workers * PER_WORKER,
+                _ => 1,
+            },
             bytes: 0,
             order: settings.order,
             arity: hints.arity,

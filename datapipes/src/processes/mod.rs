@@ -245,7 +245,7 @@ impl Processes {
 
     /// Returns the time after which a worker of another machine gives up a trainer of which it hears
     /// nothing.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn heartbeat_timeout(&self) -> Option<Duration> {
         // In multiples of the silence after which a worker is given up.
         const PATIENCE: u32 = 15;
         Some(self.silence(true)?.saturating_mul(PATIENCE))

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use datapipes::Backoff;
 use datapipes_io::stores::local::Local;
-use datapipes_io::stores::wrappers::{Evict, InFlight, Patience, PerSecond, Tail};
+use datapipes_io::stores::wrappers::{Evict, InFlight, PerSecond, Tail, TimeLimits};
 use datapipes_io::stores::{Store, StoreExt, resilient};
 use datapipes_io::testing::{check_store, fixtures};
 
 /// All of them, in the order that their documentation advises.
 fn stack<S: Store>(store: S, cache: &Path) -> impl Store + use<S> {
     store
-        .timeout(Patience::default())
+        .timeout(TimeLimits::default())
         .rate(PerSecond {
             requests: 1e5,
             bytes: 1e9,

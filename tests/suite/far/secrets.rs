@@ -12,7 +12,7 @@ use datapipes::{Backoff, DataLoader, Graph, OnError};
 use datapipes_io::FileRef;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::cloud::Cloud;
-use datapipes_io::stores::wrappers::{Evict, InFlight, Patience, PerSecond, Tail};
+use datapipes_io::stores::wrappers::{Evict, InFlight, PerSecond, Tail, TimeLimits};
 use datapipes_io::stores::{self, Http, Hub, ListStore, OpenOptions, Store, StoreExt, resilient};
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -186,7 +186,7 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
         let all = store
             .clone()
             .prefix("")
-            .timeout(Patience::default())
+            .timeout(TimeLimits::default())
             .rate(PerSecond {
                 requests: 1e5,
                 bytes: 1e9,

@@ -334,10 +334,10 @@ fn row_23_children_that_wait_for_room_are_not_waited_for() {
             [n; 128]
         })
     }
-    for dear in some_of([0, 10, 20, 40, 80]) {
+    for micros in some_of([0, 10, 20, 40, 80]) {
         for guilty in [&[][..], &[3000, 6000]] {
             let graph =
-                Graph::range(0..9000).in_processes_with(1, (guilty.to_vec(), dear, 0), part);
+                Graph::range(0..9000).in_processes_with(1, (guilty.to_vec(), micros, 0), part);
             let graph = graph.batch(3000);
             let loader = DataLoader::builder(graph)
                 .on_error(OnError::skip(2))

@@ -82,7 +82,7 @@ pub use memory_cache::{Evict, MemoryCache};
 pub use prefix::Prefix;
 pub use rate::{PerSecond, Rate};
 pub use retry::Retry;
-pub use timeout::{Patience, Timeout};
+pub use timeout::{TimeLimits, Timeout};
 pub use verify::{Expected, Verify};
 
 use datapipes::Backoff;
@@ -114,7 +114,7 @@ mod tests {
     fn stack<S: Store>(store: S, dir: &tempfile::TempDir) -> impl Store + use<S> {
         store
             .prefix("")
-            .timeout(Patience::default())
+            .timeout(TimeLimits::default())
             .rate(PerSecond {
                 requests: 1e5,
                 bytes: 1e9,
@@ -144,7 +144,7 @@ mod tests {
         script.script("k17", [Reaction::default().stall(300)]);
         let store = script
             .clone()
-            .timeout(Patience::default())
+            .timeout(TimeLimits::default())
             .limit(InFlight::Fixed(64))
             .retry(Backoff::default());
         let begun = Instant::now();

@@ -15,7 +15,7 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// Time limits of a request; see [`Timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct TimeLimits {
     /// Maximum time until the answer has begun, and for each step of a listing.
     pub first: Duration,
     /// Length of a period of waiting for a body.
@@ -27,11 +27,11 @@ pub struct Patience {
     pub total: Duration,
 }
 
-impl Default for Patience {
+impl Default for TimeLimits {
     /// Returns the defaults: 30 s until the answer, then 1 KiB/s over 10 s; no limit for the whole
     /// request.
     fn default() -> Self {
-        Patience {
+        TimeLimits {
             first: Duration::from_secs(30),
             window: Duration::from_secs(10),
             bytes: 10 << 10,
@@ -51,15 +51,15 @@ impl Default for Patience {
 #[derive(Clone, Debug)]
 pub struct Timeout<S> {
     inner: Arc<S>,
-    patience: Patience,
+    limits: TimeLimits,
 }
 
 impl<S> Timeout<S> {
     /// Wraps a store.
-    pub fn new(inner: S, patience: Patience) -> Self {
+    pub fn new(inner: S, limits: TimeLimits) -> Self {
         Timeout {
             inner: Arc::new(inner),
-            patience,
+            limits,
         }
     }
 }
@@ -81,12 +81,12 @@ impl<S: Store> Store for Timeout<S> {
     revision_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let Patience {
+        let TimeLimits {
             first,
             window,
             bytes,
             total,
-        } = self.patience;
+        } = self.limits;
         let most = first.min(total);
         let (object, waited) = within(most, self.inner.get(key, get)).await;
         let object =
@@ -147,7 +147,7 @@ impl<S: Store> Store for Timeout<S> {
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
-        let most = self.patience.first.min(self.patience.total);
+        let most = self.limits.first.min(self.limits.total);
         let (meta, _) = within(most, self.inner.head(key)).await;
         meta.ok_or_else(|| late(&self.url_of(key), format!("no answer in {most:?}")))?
     }
@@ -157,7 +157,7 @@ impl<S: Store> Store for Timeout<S> {
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
-        let (most, url) = (self.patience.first, self.url_of(prefix));
+        let (most, url) = (self.limits.first, self.url_of(prefix));
         stream::unfold(Some(self.inner.list(prefix)), move |listed| {
             let url = url.clone();
             async move {
@@ -186,7 +186,7 @@ mod tests {
     fn store(reaction: Reaction) -> (Scripted, Timeout<Scripted>) {
         let store = Scripted::from_iter([("k", vec![7; 100_000])]);
         store.usual(reaction);
-        (store.clone(), store.timeout(Patience::default()))
+        (store.clone(), store.timeout(TimeLimits::default()))
     }
 
     async fn fails(reaction: Reaction, after: u64, words: &str) {
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
-        check_store(&Memory::from_iter(fixtures()).timeout(Patience::default())).await;
+        check_store(&Memory::from_iter(fixtures()).timeout(TimeLimits::default())).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -244,7 +244,11 @@ mod tests {
         let small = Scripted::from_iter([("k", "12345")]);
         small.usual(Reaction::default().pieces(1, S));
         assert_eq!(
-            small.timeout(Patience::default()).read("k").await.unwrap(),
+            small
+                .timeout(TimeLimits::default())
+                .read("k")
+                .await
+                .unwrap(),
             "12345"
         );
     }
@@ -252,9 +256,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_whole_has_a_limit_too() {
         let (_, store) = store(Reaction::default().after(5 * S).pieces(2000, S));
-        let store = store.timeout(Patience {
+        let store = store.timeout(TimeLimits {
             total: 20 * S,
-            ..Patience::default()
+            ..TimeLimits::default()
         });
         let begun = Instant::now();
         let error = store.read("k").await.unwrap_err().to_string();

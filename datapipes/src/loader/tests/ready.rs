@@ -12,17 +12,17 @@ use crate::items::{Chunks, Demand};
 use crate::testing::some_of;
 use crate::{Chunk, Context, DataLoader, Error, Graph, Items, Order, Pipe};
 
-/// A door that blocks until it is opened.
+/// A gate that blocks until it is opened.
 #[derive(Clone)]
-struct Door(Arc<(Mutex<bool>, Condvar)>, watch::Sender<bool>);
+struct Gate(Arc<(Mutex<bool>, Condvar)>, watch::Sender<bool>);
 
-impl Default for Door {
+impl Default for Gate {
     fn default() -> Self {
-        Door(Arc::default(), watch::Sender::new(false))
+        Gate(Arc::default(), watch::Sender::new(false))
     }
 }
 
-impl Door {
+impl Gate {
     fn pass(&self) {
         let mut open = self.0.0.lock().unwrap();
         while !*open {
@@ -59,14 +59,14 @@ const READERS: [(Option<usize>, bool); 4] = [
     (Some(8), true),
 ];
 
-/// Takes the items before number `stuck`, which stands still; opens the door; and takes the rest.
+/// Takes the items before number `stuck`, which stands still; opens the gate; and takes the rest.
 /// Then does the same with full batches after a queue.
-fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
+fn takes_what_is_before(what: &str, graph: impl Fn(u64, Gate) -> Graph<u64>) {
     takes_groups_before(what, 1, &graph, |n| vec![n]);
     takes_groups_before(
         &format!("{what}, batch"),
         5,
-        |stuck, door| graph(stuck, door).prefetch(2).batch(5),
+        |stuck, gate| graph(stuck, gate).prefetch(2).batch(5),
         |batch| batch,
     );
 }
@@ -75,7 +75,7 @@ fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
 fn takes_groups_before<T: Send + 'static>(
     what: &str,
     size: u64,
-    graph: impl Fn(u64, Door) -> Graph<T>,
+    graph: impl Fn(u64, Gate) -> Graph<T>,
     numbers: fn(T) -> Vec<u64>,
 ) {
     let settings = [0, 1, 2]
@@ -85,8 +85,8 @@ fn takes_groups_before<T: Send + 'static>(
     for (number, ((workers, order), stuck)) in some_of(cases.enumerate()) {
         // Two readers for each case, by turns: one of each kind.
         for (prefetch, polled) in READERS.into_iter().skip(number % 2).step_by(2) {
-            let door = Door::default();
-            let mut builder = DataLoader::builder(graph(stuck, door.clone()))
+            let gate = Gate::default();
+            let mut builder = DataLoader::builder(graph(stuck, gate.clone()))
                 .workers(workers)
                 .order(order);
             if let Some(prefetch) = prefetch {
@@ -94,7 +94,7 @@ fn takes_groups_before<T: Send + 'static>(
             }
             let loader = builder.build().unwrap();
             let (send, receive) = std::sync::mpsc::channel();
-            let opens = door.clone();
+            let opens = gate.clone();
             std::thread::spawn(move || {
                 let mut epoch = loader.epoch(0);
                 let mut epoch: Box<dyn Iterator<Item = crate::Result<T>>> = match polled {
@@ -115,7 +115,7 @@ fn takes_groups_before<T: Send + 'static>(
             });
             let next = || {
                 receive.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| {
-                    door.open();
+                    gate.open();
                     panic!(
                         "{what}: item {stuck} withholds others: {workers} workers, {order}, {prefetch:?}, polled: {polled}"
                     )
@@ -138,10 +138,10 @@ fn takes_groups_before<T: Send + 'static>(
 fn late_items_are_withheld_by_at_most_a_sixty_fourth() {
     const LATE: u64 = 5_000;
     for (workers, order) in [0, 1, 2].into_iter().flat_map(|n| ORDERS.map(|o| (n, o))) {
-        let door = Door::default();
-        let opens = door.clone();
+        let gate = Gate::default();
+        let opens = gate.clone();
         let graph = Graph::range(0..2 * LATE).map(move |n| {
-            pass_at(LATE, n, &door);
+            pass_at(LATE, n, &gate);
             n
         });
         let loader = DataLoader::builder(graph)
@@ -164,16 +164,16 @@ fn late_items_are_withheld_by_at_most_a_sixty_fourth() {
 }
 
 /// Makes a source that stands still at one of its items, and blocks the thread that reads it.
-fn source(stuck: u64, door: Door) -> Graph<u64> {
+fn source(stuck: u64, gate: Gate) -> Graph<u64> {
     Graph::from_iter_with(move || {
-        let door = door.clone();
-        (0..ITEMS).inspect(move |n| pass_at(stuck, *n, &door))
+        let gate = gate.clone();
+        (0..ITEMS).inspect(move |n| pass_at(stuck, *n, &gate))
     })
 }
 
-fn pass_at(stuck: u64, n: u64, door: &Door) {
+fn pass_at(stuck: u64, n: u64, gate: &Gate) {
     if n == stuck {
-        door.pass();
+        gate.pass();
     }
 }
 
@@ -184,15 +184,15 @@ async fn request(n: u64) -> crate::Result<u64> {
 
 #[test]
 fn ready_items_are_delivered_before_a_source_that_blocks() {
-    takes_what_is_before("source, map", |stuck, door| source(stuck, door).map(|n| n));
-    takes_what_is_before("source, map, concurrency", |stuck, door| {
-        source(stuck, door).map(|n| n).concurrency(4)
+    takes_what_is_before("source, map", |stuck, gate| source(stuck, gate).map(|n| n));
+    takes_what_is_before("source, map, concurrency", |stuck, gate| {
+        source(stuck, gate).map(|n| n).concurrency(4)
     });
-    takes_what_is_before("source, request", |stuck, door| {
-        source(stuck, door).map_async(request)
+    takes_what_is_before("source, request", |stuck, gate| {
+        source(stuck, gate).map_async(request)
     });
-    takes_what_is_before("source, batch, map", |stuck, door| {
-        source(stuck, door)
+    takes_what_is_before("source, batch, map", |stuck, gate| {
+        source(stuck, gate)
             .batch(1)
             .map(|batch| batch[0])
             .concurrency(2)
@@ -201,14 +201,14 @@ fn ready_items_are_delivered_before_a_source_that_blocks() {
 
 #[test]
 fn ready_items_are_delivered_before_a_cheap_step_above_requests_that_blocks() {
-    takes_what_is_before("map, request", |stuck, door| {
+    takes_what_is_before("map, request", |stuck, gate| {
         Graph::range(0..ITEMS)
-            .inspect(move |n| pass_at(stuck, *n, &door))
+            .inspect(move |n| pass_at(stuck, *n, &gate))
             .map_async(request)
     });
-    takes_what_is_before("filter, request", |stuck, door| {
+    takes_what_is_before("filter, request", |stuck, gate| {
         let kept = Graph::range(0..ITEMS).filter(move |n| {
-            pass_at(stuck, *n, &door);
+            pass_at(stuck, *n, &gate);
             true
         });
         kept.map_async(request)
@@ -216,9 +216,9 @@ fn ready_items_are_delivered_before_a_cheap_step_above_requests_that_blocks() {
 }
 
 /// Adds a step that looks at its input as a whole, and stands still at one item.
-fn scanned(above: Graph<u64>, stuck: u64, door: Door) -> Graph<u64> {
+fn scanned(above: Graph<u64>, stuck: u64, gate: Gate) -> Graph<u64> {
     above.scan((), move |(), n| {
-        pass_at(stuck, n, &door);
+        pass_at(stuck, n, &gate);
         Some(n)
     })
 }
@@ -226,19 +226,19 @@ fn scanned(above: Graph<u64>, stuck: u64, door: Door) -> Graph<u64> {
 #[test]
 fn ready_items_are_delivered_before_a_step_in_one_place_that_blocks() {
     let expensive = || Graph::range(0..ITEMS).map(|n| n).concurrency(4);
-    takes_what_is_before("map, scan", |stuck, door| scanned(expensive(), stuck, door));
-    takes_what_is_before("map, scan, map", |stuck, door| {
-        scanned(expensive(), stuck, door).map(|n| n).concurrency(2)
+    takes_what_is_before("map, scan", |stuck, gate| scanned(expensive(), stuck, gate));
+    takes_what_is_before("map, scan, map", |stuck, gate| {
+        scanned(expensive(), stuck, gate).map(|n| n).concurrency(2)
     });
-    takes_what_is_before("request, scan, map", |stuck, door| {
-        scanned(Graph::range(0..ITEMS).map_async(request), stuck, door).map(|n| n)
+    takes_what_is_before("request, scan, map", |stuck, gate| {
+        scanned(Graph::range(0..ITEMS).map_async(request), stuck, gate).map(|n| n)
     });
-    takes_what_is_before("map, through, request", |stuck, door| {
+    takes_what_is_before("map, through, request", |stuck, gate| {
         let passed = expensive().scan((), |(), n| Some(n)).through(move |input| {
-            let door = door.clone();
+            let gate = gate.clone();
             input.map(move |item| {
                 if let Ok(item) = &item {
-                    pass_at(stuck, **item, &door);
+                    pass_at(stuck, **item, &gate);
                 }
                 item
             })
@@ -249,18 +249,18 @@ fn ready_items_are_delivered_before_a_step_in_one_place_that_blocks() {
 
 #[test]
 fn ready_items_are_delivered_before_a_map_that_blocks() {
-    takes_what_is_before("map", |stuck, door| {
+    takes_what_is_before("map", |stuck, gate| {
         Graph::range(0..ITEMS).map(move |n| {
             if n == stuck {
-                door.pass();
+                gate.pass();
             }
             n
         })
     });
-    takes_what_is_before("map, concurrency", |stuck, door| {
+    takes_what_is_before("map, concurrency", |stuck, gate| {
         let map = Graph::range(0..ITEMS).map(move |n| {
             if n == stuck {
-                door.pass();
+                gate.pass();
             }
             n
         });
@@ -270,10 +270,10 @@ fn ready_items_are_delivered_before_a_map_that_blocks() {
 
 #[test]
 fn ready_items_are_delivered_before_a_filter_that_blocks() {
-    takes_what_is_before("filter", |stuck, door| {
+    takes_what_is_before("filter", |stuck, gate| {
         let kept = Graph::range(0..ITEMS).map(|n| n).filter(move |n| {
             if *n == stuck {
-                door.pass();
+                gate.pass();
             }
             true
         });
@@ -283,12 +283,12 @@ fn ready_items_are_delivered_before_a_filter_that_blocks() {
 
 #[test]
 fn ready_items_are_delivered_before_a_fan_out_that_blocks() {
-    takes_what_is_before("flat_map", |stuck, door| {
+    takes_what_is_before("flat_map", |stuck, gate| {
         Graph::range(0..ITEMS / 4).flat_map(move |n| {
-            let door = door.clone();
+            let gate = gate.clone();
             (4 * n..4 * n + 4).inspect(move |n| {
                 if *n == stuck {
-                    door.pass();
+                    gate.pass();
                 }
             })
         })
@@ -297,9 +297,9 @@ fn ready_items_are_delivered_before_a_fan_out_that_blocks() {
 
 #[test]
 fn ready_items_are_delivered_before_a_request_that_waits() {
-    takes_what_is_before("map_async", |stuck, door| {
+    takes_what_is_before("map_async", |stuck, gate| {
         Graph::range(0..ITEMS).map_async(move |n| {
-            let waits = (n == stuck).then(|| door.async_open());
+            let waits = (n == stuck).then(|| gate.async_open());
             async move {
                 if let Some(mut open) = waits {
                     open.wait_for(|open| *open).await.map_err(Error::user)?;
@@ -321,8 +321,8 @@ fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
         .flat_map(|order| [10, 55, 450].map(|stuck| (order, stuck)))
         .flat_map(|case| [8, LARGE].map(|weight| (case, weight)))
     {
-        let door = Door::default();
-        let passes = door.clone();
+        let gate = Gate::default();
+        let passes = gate.clone();
         let numbers = Graph::range(0..10).flat_map(move |n| {
             let passes = passes.clone();
             (FAN * n..FAN * (n + 1)).inspect(move |n| {
@@ -340,22 +340,22 @@ fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
             .build()
             .unwrap();
         let what = format!("item {stuck} of {weight} bytes, {order}");
-        let (first, rest) = takes_first(&what, loader, door, (stuck - stuck / 64) / 10);
+        let (first, rest) = takes_first(&what, loader, gate, (stuck - stuck / 64) / 10);
         let mut all: Vec<u64> = first.into_iter().chain(rest).flatten().collect();
         all.sort_unstable();
         assert_eq!(all, Vec::from_iter(0..10 * FAN), "{what}");
     }
 }
 
-/// Takes this many items while the door is shut, and the rest when it is open.
+/// Takes this many items while the gate is shut, and the rest when it is open.
 fn takes_first<T: Send + 'static>(
     what: &str,
     loader: DataLoader<T>,
-    door: Door,
+    gate: Gate,
     count: u64,
 ) -> (Vec<T>, Vec<T>) {
     let (send, receive) = std::sync::mpsc::channel();
-    let opens = door.clone();
+    let opens = gate.clone();
     std::thread::spawn(move || {
         let mut epoch = loader.epoch(0).blocking().map(|item| item.unwrap());
         send.send(epoch.by_ref().take(count as usize).collect())
@@ -367,7 +367,7 @@ fn takes_first<T: Send + 'static>(
         receive
             .recv_timeout(Duration::from_secs(20))
             .unwrap_or_else(|_| {
-                door.open();
+                gate.open();
                 panic!("{what}: fewer than {count} come before what blocks")
             })
     };

@@ -129,7 +129,7 @@ pub(super) fn serve(connect: impl AsyncFnOnce() -> Result<ChildEnds>) -> Result<
         let pool = Arc::new(Pool::new(LIMITS.bytes.min(part.room)));
         let mut server = Server {
             #[cfg(feature = "remote")]
-            patience: part.patience.map(Patience::new),
+            heartbeat_timeout: part.heartbeat_timeout.map(HeartbeatTimeout::new),
             part,
             orders,
             reports,
@@ -167,7 +167,7 @@ struct LoadedPart {
     lines: Arc<Lines>,
     /// Time after which a parent on another machine is given up if nothing is heard of it.
     #[cfg(feature = "remote")]
-    patience: Option<Duration>,
+    heartbeat_timeout: Option<Duration>,
     /// State shared by the nodes, of the epoch of the last job.
     shared: Mutex<(u64, Arc<SharedByNode>)>,
 }
@@ -243,7 +243,7 @@ impl LoadedPart {
             room: hello.room / PARTS_OF_ROOM,
             lines,
             #[cfg(feature = "remote")]
-            patience: hello.patience,
+            heartbeat_timeout: hello.heartbeat_timeout,
             shared: Mutex::default(),
         })
     }
@@ -539,7 +539,7 @@ struct Server {
     heaviest: AtomicUsize,
     /// Time for which the parent may say nothing, if it is on another machine.
     #[cfg(feature = "remote")]
-    patience: Option<Patience>,
+    heartbeat_timeout: Option<HeartbeatTimeout>,
     /// Wish to end, until the parent knows of it.
     #[cfg(feature = "remote")]
     leave: Option<Arc<super::remote::Leave>>,
@@ -548,7 +548,7 @@ struct Server {
 /// Time for which a parent on another machine may say nothing. It says something several times in that
 /// time, so that its machine, or the network, is gone after it.
 #[cfg(feature = "remote")]
-struct Patience {
+struct HeartbeatTimeout {
     time: Duration,
     timer: Pin<Box<Sleep>>,
     /// Number of bytes that had come when the timer was set.
@@ -556,9 +556,9 @@ struct Patience {
 }
 
 #[cfg(feature = "remote")]
-impl Patience {
-    fn new(time: Duration) -> Patience {
-        Patience {
+impl HeartbeatTimeout {
+    fn new(time: Duration) -> HeartbeatTimeout {
+        HeartbeatTimeout {
             time,
             timer: Box::pin(sleep(time)),
             heard: 0,
@@ -597,8 +597,8 @@ impl Server {
             self.part.lines.waker.register(cx.waker());
             #[cfg(feature = "remote")]
             {
-                if let Some(patience) = &mut self.patience {
-                    patience.poll(cx, self.orders.read_bytes())?;
+                if let Some(heartbeat_timeout) = &mut self.heartbeat_timeout {
+                    heartbeat_timeout.poll(cx, self.orders.read_bytes())?;
                 }
                 self.take_leave(cx)?;
             }

@@ -51,7 +51,7 @@ pub(crate) fn supervisors(
             true => REMOTE_ROOM,
             false => segment.bytes / processes.count.max(1),
         },
-        patience: processes.patience(),
+        heartbeat_timeout: processes.heartbeat_timeout(),
     };
     let edge = nodes.last()?.node.edge.clone();
     Some(Supervisors::new(ChildrenPlan {

@@ -30,7 +30,7 @@ pub(crate) struct Hello {
     /// Bytes that are kept for what it has made and nobody has taken over.
     pub room: usize,
     /// Time after which a worker of another machine gives up a parent of which it hears nothing.
-    pub patience: Option<Duration>,
+    pub heartbeat_timeout: Option<Duration>,
 }
 
 impl Wire for Hello {
@@ -44,7 +44,7 @@ impl Wire for Hello {
         self.overlap.encode(to)?;
         self.fills.encode(to)?;
         self.room.encode(to)?;
-        self.patience.encode(to)
+        self.heartbeat_timeout.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         Ok(Hello {
@@ -57,7 +57,7 @@ impl Wire for Hello {
             overlap: Wire::decode(from)?,
             fills: Wire::decode(from)?,
             room: Wire::decode(from)?,
-            patience: Wire::decode(from)?,
+            heartbeat_timeout: Wire::decode(from)?,
         })
     }
 }

@@ -56,7 +56,7 @@ const FIRST_SILENCE: Duration = Duration::from_secs(5);
 /// Time without room for its output after which a worker is given up, if another part waits for it,
 /// or work that is due before its own.
 const STUCK: Duration = Duration::from_secs(1);
-/// Number of times that a worker of another machine is told in its patience that this process is there.
+/// Number of times that a worker of another machine is told within its heartbeat timeout that this process is there.
 const BEATS: u32 = 6;
 /// Interval between two checks of a child's memory, without a limit and with one.
 const LOOK: Duration = Duration::from_millis(100);
@@ -134,8 +134,8 @@ impl<'a> Session<'a> {
     /// Begins the session of a child that has just been started.
     pub(super) fn new(slot: &'a mut ChildSlot, child: Child) -> Self {
         let seldom_waits = slot.plan().seldom_waits;
-        let patience = slot.plan().hello.patience;
-        let patience = patience.filter(|_| child.machine().is_some());
+        let heartbeat_timeout = slot.plan().hello.heartbeat_timeout;
+        let heartbeat_timeout = heartbeat_timeout.filter(|_| child.machine().is_some());
         let mut session = Session {
             slot,
             round_trip: child.round_trip(),
@@ -158,8 +158,8 @@ impl<'a> Session<'a> {
             bytes: 0,
             lent: HashMap::new(),
             timer: Box::pin(tokio::time::sleep(START)),
-            beat: patience.map(|patience| {
-                let every = patience / BEATS;
+            beat: heartbeat_timeout.map(|heartbeat_timeout| {
+                let every = heartbeat_timeout / BEATS;
                 (every, Box::pin(tokio::time::sleep(every)))
             }),
             warned: false,
@@ -495,7 +495,10 @@ impl<'a> Session<'a> {
         self.slot.shared.progress();
         self.publish();
         self.waits = done.waits;
-        self.learn(Duration::from_nanos(done.spent));
+        // A job that was cancelled before it began tells nothing.
+        if done.spent > 0 && self.slot.shared.is_wanted(done.number) {
+            self.learn(Duration::from_nanos(done.spent));
+        }
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
@@ -595,7 +598,8 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the number of jobs that the child may have at once: as many as it works on, the next,
-    /// and those that are done while an answer and the next order are on their way.
+    /// and those that are done while an answer and the next order are on their way, but no more than
+    /// its share of all that are there.
     fn most_jobs(&self) -> usize {
         let most = self.overlap() - 1 + AT_ONCE;
         let (Some(round_trip), Some(job_time)) = (self.round_trip, self.job_time) else {
@@ -606,7 +610,10 @@ impl<'a> Session<'a> {
         }
         let job_time = job_time.max(LEAST_TIME).as_nanos();
         let on_the_way = round_trip.as_nanos().div_ceil(job_time);
-        most.saturating_add(usize::try_from(on_the_way).unwrap_or(usize::MAX))
+        let on_the_way = usize::try_from(on_the_way).unwrap_or(usize::MAX);
+        let shared = &self.slot.shared;
+        let share = (shared.pending() + self.tasks.len()).div_ceil(shared.ready_workers().max(1));
+        most.saturating_add(on_the_way).min(most.max(share))
     }
 
     /// Gives the child as much work as it may have at once. Returns true if anything was done.

@@ -274,7 +274,12 @@ impl SlotsShared {
     }
 
     pub(super) fn has_pending(&self) -> bool {
-        !self.pending.borrow().is_empty()
+        self.pending() > 0
+    }
+
+    /// Returns the number of jobs that no child has.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.borrow().len()
     }
 
     pub(super) fn has_redo(&self) -> bool {

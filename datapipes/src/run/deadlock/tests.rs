@@ -106,7 +106,7 @@ fn what_is_slow_but_not_held_up_is_waited_for() {
 }
 
 /// Time that makes a function too expensive for the thread of the consumer.
-const DEAR: Duration = Duration::from_millis(1);
+const WORK: Duration = Duration::from_millis(1);
 
 /// Functions of an epoch read another one on threads that they wait for, so that no worker is
 /// left for it.
@@ -116,7 +116,7 @@ fn an_epoch_on_a_thread_that_a_function_waits_for_is_an_error_in_bounded_time() 
         let own: Arc<OnceLock<DataLoader<String>>> = Arc::default();
         let (mine, nested) = (own.clone(), Arc::new(AtomicUsize::new(0)));
         let read = move |n| {
-            std::thread::sleep(DEAR);
+            std::thread::sleep(WORK);
             // The first item is made on the consumer's thread.
             if n < 2 || nested.fetch_add(1, Ordering::Relaxed) >= workers {
                 return String::new();
@@ -148,7 +148,7 @@ fn with_a_slow_item() -> (DataLoader<u64>, Receiver<()>, Sender<()>) {
     let (free, held) = channel::<()>();
     let held = Arc::new(std::sync::Mutex::new(held));
     let graph = Graph::range(0..5).inspect(move |n| {
-        std::thread::sleep(DEAR);
+        std::thread::sleep(WORK);
         if *n == 2 && begun.send(()).is_ok() {
             let _ended = held.lock().unwrap().recv_timeout(3 * HELD);
         }

@@ -58,7 +58,7 @@ impl ItemCost {
 
     /// Returns true if a chain that was polled inline this often should run in morsels. The first
     /// items pay for cold caches, so their limit is generous.
-    pub(super) fn is_dear(&self, polls: u32) -> bool {
+    pub(super) fn is_expensive(&self, polls: u32) -> bool {
         self.ns > INLINE_NS * if polls > 16 { 2.0 } else { 20.0 }
     }
 

@@ -103,6 +103,9 @@ impl Flight {
         let (most, learned) = (settings.concurrency, &settings.learned);
         let concurrency = match settings.shared.work {
             Work::Cpu if settings.set_by_user => Concurrency::fixed(most),
+            Work::Cpu if settings.processes && learned.item_ns.load(Relaxed) > 0 => {
+                Concurrency::growing(settings.start.max(4 * settings.workers), most)
+            }
             Work::Cpu => Concurrency::growing(4 * settings.workers, most),
             Work::Io => {
                 let start = match learned.concurrency.load(Relaxed) {

@@ -104,11 +104,11 @@ impl InlineChain {
             Poll::Pending => {}
         }
         if !is_shut && (self.polls.is_some() || cost.is_known()) {
-            let is_dear = cost.is_dear(self.polls.unwrap_or(0));
-            if is_dear {
+            let is_expensive = cost.is_expensive(self.polls.unwrap_or(0));
+            if is_expensive {
                 lock(&self.input).set_inline(false);
             }
-            self.gauge.inline.store(!is_dear, Relaxed);
+            self.gauge.inline.store(!is_expensive, Relaxed);
             self.polls = Some(self.polls.map_or(0, |polls| polls.wrapping_add(1)));
         }
         Some(polled)

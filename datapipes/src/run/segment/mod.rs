@@ -44,7 +44,8 @@ pub(crate) struct SegmentSettings {
     pub order: Order,
     /// Maximum number of morsels in flight.
     pub concurrency: usize,
-    /// Number of morsels in flight at the start; of I/O, once the data is known not to be near.
+    /// Number of morsels in flight at the start: of I/O, once the data is known not to be near; in
+    /// processes, once the cost of an item is known.
     pub start: usize,
     pub workers: usize,
     /// True if the user fixed the concurrency, so that nothing runs inline.

@@ -443,7 +443,7 @@ impl Spawning {
         }
         self.settings.log.complete(morsel.items, morsel.out);
         shared.notifier.taken();
-        if morsel.work == self.flight.work {
+        if morsel.work == self.flight.work && morsel.spent() > 0 {
             self.cost.learn(morsel.cost());
             if self.settings.processes {
                 let known = &self.settings.learned.item_ns;

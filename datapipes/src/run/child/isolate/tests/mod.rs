@@ -19,7 +19,7 @@ const ROLE: &str = "DATAPIPES_TEST_CHILD";
 /// Exit code of a successful child; a run of no test at all ends with 0.
 const GOOD: i32 = 42;
 /// Greatest time that a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn again(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -89,7 +89,7 @@ fn child() {
 /// Does nothing until it is killed; ends by itself if it is not.
 fn idle() {
     let (_sender, receiver) = mpsc::channel::<()>();
-    let _ = receiver.recv_timeout(4 * PATIENCE);
+    let _ = receiver.recv_timeout(4 * TIMEOUT);
 }
 
 #[test]
@@ -294,8 +294,8 @@ impl Family {
         let begun = Instant::now();
         kill_process(self.parent, Signal::KILL).unwrap();
         let (worker, grandchild) = (
-            ended(&self.worker.1, PATIENCE),
-            ended(&self.grandchild.1, PATIENCE),
+            ended(&self.worker.1, TIMEOUT),
+            ended(&self.grandchild.1, TIMEOUT),
         );
         println!("gone after {:?}", begun.elapsed());
         if let Some(holder) = self.holder {
@@ -315,9 +315,9 @@ fn dies_with_its_parent(worker: &str) {
     }
 }
 
-fn ended(pidfd: &OwnedFd, patience: Duration) -> bool {
+fn ended(pidfd: &OwnedFd, timeout: Duration) -> bool {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&patience.try_into().unwrap())).unwrap() == 1
+    poll(&mut fds, Some(&timeout.try_into().unwrap())).unwrap() == 1
 }
 
 /// Adopts the orphans of its child, as a service manager of the same session would.
@@ -357,7 +357,7 @@ fn parent() {
         let stat = format!("/proc/{}/stat", worker.id());
         let begun = Instant::now();
         while !fs::read_to_string(&stat).unwrap().contains(") T ") {
-            assert!(begun.elapsed() < PATIENCE, "not stopped");
+            assert!(begun.elapsed() < TIMEOUT, "not stopped");
             std::thread::yield_now();
         }
     }
@@ -386,7 +386,7 @@ fn worker() {
         _ => {
             // Behaves like native code that never returns.
             let begun = Instant::now();
-            while std::hint::black_box(begun.elapsed()) < 4 * PATIENCE {}
+            while std::hint::black_box(begun.elapsed()) < 4 * TIMEOUT {}
         }
     }
     idle();
@@ -425,7 +425,7 @@ fn row_12_a_child_that_is_let_go_ends_with_its_grandchildren() {
     let Some(mut family) = Family::of("let go") else {
         return;
     };
-    let gone = ended(&family.worker.1, PATIENCE) && ended(&family.grandchild.1, PATIENCE);
+    let gone = ended(&family.worker.1, TIMEOUT) && ended(&family.grandchild.1, TIMEOUT);
     family.started.kill().unwrap();
     family.started.wait().unwrap();
     assert!(gone);

@@ -159,7 +159,7 @@ fn there_is_no_network_but_the_socket_that_was_given() {
         return println!("skipped: {problems:?}");
     }
     let (mut ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_read_timeout(Some(PATIENCE)).unwrap();
+    ours.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut command = again("network");
     command
         .stdin(OwnedFd::from(theirs))
