@@ -365,7 +365,7 @@ fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
     }
 }
 
-/// Without workers, items of work that seldom waits are begun together. When some of them wait after
+/// Items of work that seldom waits are begun together, without workers. When some of them wait after
 /// all, these continue, too.
 #[test]
 fn work_that_seldom_waits_is_begun_together_and_goes_on_when_it_waits() {

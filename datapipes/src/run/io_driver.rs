@@ -29,7 +29,7 @@ use crate::{Error, ErrorKind};
 /// again.
 pub(super) struct IoDriver {
     state: DriverState,
-    /// How many items are made together; `None` if one at a time.
+    /// Items that are made together; `None` if one at a time.
     together: Option<Together>,
     scope: Scope,
     edge: Arc<dyn Edge>,

@@ -31,7 +31,7 @@ pub(in crate::stores) struct FileReader<'a> {
 #[derive(Debug)]
 pub(in crate::stores) enum Content {
     Whole(Bytes),
-    /// Its size.
+    /// Size of a file that is too large.
     Large(u64),
 }
 
@@ -132,7 +132,7 @@ pub(in crate::stores) fn read_unsized(mut handle: &fs::File) -> io::Result<Bytes
     Ok(data.into())
 }
 
-/// What the system says of an open file.
+/// Length, time and kind of an open file, as the system tells them.
 struct State {
     size: u64,
     /// Seconds and nanoseconds.
