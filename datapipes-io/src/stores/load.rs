@@ -1,16 +1,14 @@
 //! Reads whole files, from this machine or from a store.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Item, Items, Pipe, Result, Work};
+use datapipes::{Arity, Chunk, Context, Error, ErrorKind, Hints, Item, Items, Pipe, Result, Work};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 
 use super::local::buffers::Buffers;
-use super::local::{failed, is_interrupted, retried};
+use super::local::failed;
+use super::local::read::{Content, FileReader};
 use crate::file::readable;
 use crate::stores::{Get, Store};
 use crate::{File, FileRef};
@@ -20,10 +18,12 @@ use crate::{File, FileRef};
 /// - A file is read in one pass into memory of its own. While reads end without waiting, as in the
 ///   page cache, the workers read, each a few files at a time. Once reads wait for a disk or a
 ///   network, threads of their own read, and the executor chooses how many files are read at once.
-/// - Files of at least 16 KiB are read into buffers that return to a pool when the last slice of
+/// - Files of at least 1 KiB are read into buffers that return to a pool when the last slice of
 ///   the file is dropped, so that a stream of files causes no page faults. The
 ///   pool holds at most [`idle_bytes`](LoadFiles::idle_bytes) that are idle, and lives as long as
 ///   the graph. Buffers that are idle for some seconds while files are read go back to the system.
+/// - On Linux, files of one folder that come one after another are opened in that folder, which is
+///   opened for a few of them at a time.
 /// - A file whose length or modification time changes during the read is `Corrupt`: its content may
 ///   be a mix. A file that is replaced by a rename is read as it was when it was opened.
 /// - An object of a [store](FileRef::store) is read by that store, with adaptive concurrency; an
@@ -162,10 +162,7 @@ fn loaded<T: Send + 'static>(
     Items::generate(async move |out| {
         // Files that are requested together share one task on a blocking thread.
         while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
-            let is_local =
-                |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
-            let files: Vec<_> = files.into_iter().collect();
-            if !files.iter().all(is_local) {
+            if files.values().iter().any(|file| file.store().is_some()) {
                 // The wait for each file runs concurrently; together they take as long as the
                 // slowest.
                 let mut files: FuturesOrdered<_> = files
@@ -178,20 +175,10 @@ fn loaded<T: Send + 'static>(
                 continue;
             }
             let here = loading.clone();
-            let read = loading.cx.blocking(move || {
-                let load = |item: Item<FileRef>| named(item).try_map(|file| here.load(file));
-                files
-                    .into_iter()
-                    .map(|item| item.and_then(load))
-                    .collect::<Vec<_>>()
-            });
+            let read = loading.cx.blocking(move || here.load_local(files, made));
             match read.await {
                 Err(error) => out.emit(Err(error)).await,
-                Ok(files) => {
-                    for file in files {
-                        out.emit(file.map(|file| file.map(made))).await;
-                    }
-                }
+                Ok(files) => out.emit_chunk(files).await,
             }
         }
     })
@@ -199,39 +186,42 @@ fn loaded<T: Send + 'static>(
 
 /// Maximum number of files read in one task.
 pub(super) const TOGETHER: usize = 32;
-/// Size below which a file gets memory of its own.
-const POOLED: u64 = 16 << 10;
-/// Number of bytes after which the read checks if the epoch was dropped.
-const STEP: usize = 8 << 20;
 
-/// Returns the file with a name in its origin, which errors of this step and of later steps show.
-pub(super) fn named(file: Item<FileRef>) -> Item<FileRef> {
-    match file.origin().name() {
+/// Returns the file with a name in its origin, which errors of this step and of later steps show,
+/// and its own name.
+pub(super) fn named(file: Item<FileRef>) -> (Item<FileRef>, Arc<str>) {
+    let name: Arc<str> = file.name().into();
+    let file = match file.origin().name() {
         Some(_) => file,
-        None => {
-            let name = file.name().into_owned();
-            file.named(name)
-        }
-    }
+        None => file.named(name.clone()),
+    };
+    (file, name)
 }
 
 impl Loading {
     /// Loads a file, local or of a store.
     async fn load_any(self, item: Result<Item<FileRef>>) -> Result<Item<Loaded>> {
-        let item = named(item?);
+        let item = item?;
         let Some(store) = item.store().cloned() else {
             let cx = self.cx.clone();
-            return cx
-                .blocking(move || item.try_map(|file| self.load(file)))
+            let file = Chunk::from_iter([Ok(item)]);
+            let loaded = cx
+                .blocking(move || self.load_local(file, |file| file))
                 .await?;
+            return loaded.into_iter().next().expect("as many as were given");
         };
-        let outcome = self.load_stored(&item, &store).await;
+        let (item, name) = named(item);
+        let outcome = self.load_stored(&item, name, &store).await;
         item.try_map(|_| outcome)
     }
 
     /// Loads an object of a store.
-    async fn load_stored(&self, file: &FileRef, store: &Arc<dyn Store>) -> Result<Loaded> {
-        let name = file.name();
+    async fn load_stored(
+        &self,
+        file: &FileRef,
+        name: Arc<str>,
+        store: &Arc<dyn Store>,
+    ) -> Result<Loaded> {
         let large = |size| Ok(Loaded::Large(file.clone().with_size(size)));
         let data = match file.size {
             Some(size) if size > self.most => return large(Some(size)),
@@ -258,142 +248,36 @@ impl Loading {
         }
     }
 
-    /// Loads a local file.
-    fn load(&self, file: FileRef) -> Result<Loaded> {
-        if self.most < u64::MAX
-            && let Ok(known) = fs::metadata(&file.path)
-            && known.is_file()
-            && known.len() > self.most
-        {
-            return Ok(Loaded::Large(file.with_size(Some(known.len()))));
+    /// Loads local files.
+    fn load_local<T>(&self, files: Chunk<FileRef>, made: fn(Loaded) -> T) -> Chunk<T> {
+        let mut reader = FileReader::new(&self.buffers, self.most, &self.cx);
+        let mut loaded = Chunk::with_capacity(files.len());
+        let mut files = files.into_iter().collect::<Vec<_>>().into_iter();
+        while let Some(item) = files.next() {
+            let load = |item| {
+                let (item, name) = named(item);
+                item.try_map(|file| load(&mut reader, file, name, files.as_slice()).map(made))
+            };
+            loaded.push(item.and_then(load));
         }
-        match retried(&self.cx, || read(&file, &self.buffers, &self.cx)) {
-            Ok(Ok(data)) => Ok(Loaded::Whole(File::new(file.name(), data))),
-            Ok(Err((kind, what))) => {
-                let path = readable(file.path.as_os_str().as_encoded_bytes());
-                Err(Error::new(kind, format!("{path}: {what}")))
-            }
-            Err(error) => Err(failed(&file.path, error)),
+        loaded
+    }
+}
+
+/// Loads a local file. `later` are the files that follow.
+fn load(
+    reader: &mut FileReader<'_>,
+    file: FileRef,
+    name: Arc<str>,
+    later: &[Result<Item<FileRef>>],
+) -> Result<Loaded> {
+    match reader.read(&file.path, later) {
+        Ok(Ok(Content::Whole(data))) => Ok(Loaded::Whole(File::new(name, data))),
+        Ok(Ok(Content::Large(size))) => Ok(Loaded::Large(file.with_size(Some(size)))),
+        Ok(Err((kind, what))) => {
+            let path = readable(file.path.as_os_str().as_encoded_bytes());
+            Err(Error::new(kind, format!("{path}: {what}")))
         }
-    }
-}
-
-/// Returns the content, or a problem with the file itself.
-pub(super) fn read(
-    file: &FileRef,
-    buffers: &Arc<Buffers>,
-    cx: &Context,
-) -> io::Result<Result<Bytes, (ErrorKind, String)>> {
-    let handle = open(file)?;
-    let before = handle.metadata()?;
-    let size = before.len();
-    if !before.is_file() {
-        let what = if before.is_dir() {
-            "a folder, not a file"
-        } else {
-            "not a regular file"
-        };
-        return Ok(Err((ErrorKind::Unsupported, what.to_owned())));
-    }
-    let data = if size == 0 {
-        read_unsized(&handle)?
-    } else if size < POOLED {
-        // Space that is not cleared first, and not more of it when the file grows.
-        let mut data = Vec::with_capacity(size as usize);
-        (&handle).take(size).read_to_end(&mut data)?;
-        data.into()
-    } else {
-        let space = usize::try_from(size)
-            .ok()
-            .and_then(|size| buffers.get(size));
-        let Some(mut buffer) = space else {
-            return Ok(Err((
-                ErrorKind::Limit,
-                format!("no memory for its {size} bytes"),
-            )));
-        };
-        let read = fill(&handle, buffer.space(), &|| cx.is_cancelled())?;
-        buffer.into_bytes(read)
-    };
-    let after = handle.metadata()?;
-    let whole = size == 0 || data.len() as u64 == size;
-    if !whole || size != after.len() || before.modified()? != after.modified()? {
-        let what = format!(
-            "changed while it was read: {size} bytes at first, then {} of {}",
-            data.len(),
-            after.len()
-        );
-        return Ok(Err((ErrorKind::Corrupt, what)));
-    }
-    Ok(Ok(data))
-}
-
-pub(super) fn open(file: &FileRef) -> io::Result<fs::File> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        // Opening a pipe without a writer would block.
-        use std::os::unix::fs::OpenOptionsExt;
-        options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    }
-    options.open(&file.path)
-}
-
-/// Reads a file that says it is empty, to its end.
-pub(super) fn read_unsized(mut handle: &fs::File) -> io::Result<Bytes> {
-    let mut data = Vec::new();
-    handle.read_to_end(&mut data)?;
-    Ok(data.into())
-}
-
-/// Reads until the end, until `space` is full, or until told to stop.
-fn fill(mut reader: impl Read, space: &mut [u8], stop: &dyn Fn() -> bool) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < space.len() && !stop() {
-        let end = space.len().min(filled + STEP);
-        match reader.read(&mut space[filled..end]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if is_interrupted(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A reader that yields one byte at a time, with every other call interrupted.
-    struct Awkward<'a>(&'a [u8], bool);
-
-    impl Read for Awkward<'_> {
-        fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-            self.1 = !self.1;
-            if self.1 {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let len = space.len().min(1);
-            self.0.read(&mut space[..len])
-        }
-    }
-
-    #[test]
-    fn row_78_short_and_interrupted_reads_are_invisible() {
-        let data: Vec<u8> = (0..=255).collect();
-        let mut space = vec![0; 300];
-        assert_eq!(
-            fill(Awkward(&data, false), &mut space, &|| false).unwrap(),
-            256
-        );
-        assert_eq!(space[..256], data);
-    }
-
-    #[test]
-    fn a_dropped_epoch_ends_a_read() {
-        let mut space = vec![0; 300];
-        assert_eq!(fill(io::repeat(1), &mut space, &|| true).unwrap(), 0);
+        Err(error) => Err(failed(&file.path, error)),
     }
 }

@@ -92,6 +92,40 @@ fn row_74_a_file_that_vanished_is_named_and_the_next_follows() {
     );
 }
 
+/// Files in a row are opened in their folder.
+#[test]
+fn row_74_files_of_a_folder_that_vanished_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["a", "b", "c"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+        for n in 10..20 {
+            fs::write(dir.path().join(format!("{folder}/{n}")), folder).unwrap();
+        }
+    }
+    let listed = list_files(dir.path(), "**/*").collect().unwrap();
+    fs::rename(dir.path().join("b"), dir.path().join("gone")).unwrap();
+    fs::remove_file(dir.path().join("c/15")).unwrap();
+    let (files, errors) = parts(apply(&LoadFiles::new(), listed.clone()));
+    let names: Vec<_> = files.iter().map(|file| &*file.name).collect();
+    let is_left = |name: &&str| !name.starts_with('b') && *name != "c/15";
+    let all: Vec<_> = listed.iter().map(FileRef::name).collect();
+    let left: Vec<_> = all.iter().map(|name| &**name).filter(is_left).collect();
+    assert_eq!((all.len(), names), (30, left));
+    assert!(
+        files
+            .iter()
+            .all(|file| file.name.as_bytes()[..1] == file.data)
+    );
+    assert_eq!(kinds(&errors), [ErrorKind::NotFound; 11]);
+    for (error, name) in errors.iter().zip((10..20).map(|n| format!("b/{n}"))) {
+        let path = dir.path().join(name);
+        assert!(
+            error.to_string().contains(path.to_str().unwrap()),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn row_76_a_folder_and_a_name_that_is_too_long_are_errors() {
     let dir = tempfile::tempdir().unwrap();

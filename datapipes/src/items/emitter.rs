@@ -24,14 +24,47 @@ struct EmitSlot<T> {
     wanted: usize,
 }
 
+impl<T> EmitSlot<T> {
+    /// Returns the number of further items wanted now, at least 1.
+    fn room(&self) -> usize {
+        self.wanted.saturating_sub(self.chunk.len()).max(1)
+    }
+
+    fn is_full(&self) -> bool {
+        self.chunk.len() >= self.wanted
+    }
+}
+
 impl<T: Send + 'static> Emitter<T> {
     /// Emits an item or an error, and waits while nobody wants more.
     pub async fn emit(&self, item: Result<Item<T>>) {
         let full = {
             let mut slot = lock(&self.0);
             slot.chunk.push(item);
-            slot.chunk.len() >= slot.wanted
+            slot.is_full()
         };
+        self.emitted(full).await;
+    }
+
+    /// Emits the items and errors of a chunk, and waits while nobody wants more. Costs less than to
+    /// emit them one by one.
+    pub async fn emit_chunk(&self, mut chunk: Chunk<T>) {
+        while !chunk.is_empty() {
+            let full = {
+                let mut slot = lock(&self.0);
+                let next = chunk.split_to(slot.room());
+                match slot.chunk.is_empty() {
+                    true => slot.chunk = next,
+                    false => slot.chunk.extend(next),
+                }
+                slot.is_full()
+            };
+            self.emitted(full).await;
+        }
+    }
+
+    /// Waits while nobody wants more, if all that was wanted was emitted.
+    async fn emitted(&self, full: bool) {
         // After the first item nobody waits for more.
         AHEAD.set(true);
         if full {
@@ -138,8 +171,7 @@ impl<T: Send + 'static> Emitter<T> {
 
     /// Returns the number of further items wanted now, at least 1.
     pub fn wanted(&self) -> usize {
-        let slot = lock(&self.0);
-        slot.wanted.saturating_sub(slot.chunk.len()).max(1)
+        lock(&self.0).room()
     }
 
     /// Returns the next item of an input; the errors before it are passed on.

@@ -14,6 +14,10 @@ use bytes::Bytes;
 const ASK: usize = 1 << 30;
 /// Time after which buffers that were idle all the time go back to the system.
 const MAX_IDLE: Duration = Duration::from_secs(2);
+/// Most bytes that a reader takes from the pool before it needs them.
+const STOCK: usize = 128 << 10;
+/// Number of bytes that become idle between two looks at the clock.
+const CLOCK: usize = 1 << 20;
 
 /// A pool of idle buffers, bounded in bytes.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ struct Idle {
     /// Least number of idle bytes since this time.
     least: usize,
     since: Instant,
+    /// Number of bytes that became idle since the last look at the clock.
+    unclocked: usize,
 }
 
 impl Idle {
@@ -48,8 +54,18 @@ impl Idle {
     fn put(&mut self, buffer: Box<[u8]>) {
         self.turn += 1;
         self.bytes += buffer.len();
+        self.unclocked += buffer.len();
         let idle = self.by_size.entry(buffer.len()).or_default();
         idle.push_back((self.turn, buffer));
+    }
+
+    /// Returns true if the time is over after which buffers that were idle all the time go back.
+    fn is_due(&mut self) -> bool {
+        if self.unclocked < CLOCK {
+            return false;
+        }
+        self.unclocked = 0;
+        self.since.elapsed() > MAX_IDLE
     }
 
     /// Removes the oldest buffers until at most `bytes` are left.
@@ -80,6 +96,7 @@ impl Buffers {
                 bytes: 0,
                 least: 0,
                 since: Instant::now(),
+                unclocked: 0,
             }),
         })
     }
@@ -88,32 +105,9 @@ impl Buffers {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a buffer of at least `len` bytes and not much more; `None` if there is no memory for
-    /// it.
-    pub(in crate::stores) fn get(self: &Arc<Self>, len: usize) -> Option<Buffer> {
-        let data = match self.reuse(len) {
-            Some(data) => data,
-            None => {
-                let len = rounded(len);
-                // Zeroed memory comes untouched from the system. A trial allocation, which does not
-                // abort, would teach the allocator to keep such memory and to clear it itself; it
-                // is made for huge sizes only.
-                if len > ASK {
-                    Vec::<u8>::new().try_reserve_exact(len).ok()?;
-                }
-                vec![0; len].into_boxed_slice()
-            }
-        };
-        Some(Buffer {
-            data,
-            len,
-            home: self.clone(),
-        })
-    }
-
-    fn reuse(&self, len: usize) -> Option<Box<[u8]>> {
-        let most = rounded(len).saturating_add(rounded(len) / 4);
-        self.idle().take(len..=most)
+    #[cfg(test)]
+    fn get(self: &Arc<Self>, len: usize) -> Option<Buffer> {
+        Stock::new(self).get(len, 0)
     }
 
     fn put(&self, buffer: Box<[u8]>) {
@@ -123,7 +117,7 @@ impl Buffers {
         let mut idle = self.idle();
         idle.put(buffer);
         let mut most = self.max_bytes;
-        let is_due = idle.since.elapsed() > MAX_IDLE;
+        let is_due = idle.is_due();
         if is_due {
             most = most.min(idle.bytes - idle.least.min(idle.bytes));
         }
@@ -140,9 +134,71 @@ impl Buffers {
     }
 }
 
+/// Idle buffers of about one size that the reader of several files took from the pool together. If it
+/// took each when it needs it, it would often wait for the lock while a consumer gives back those of
+/// a batch.
+#[derive(Debug)]
+pub(in crate::stores) struct Stock {
+    pool: Arc<Buffers>,
+    buffers: Vec<Box<[u8]>>,
+}
+
+impl Stock {
+    pub(in crate::stores) fn new(pool: &Arc<Buffers>) -> Self {
+        Stock {
+            pool: pool.clone(),
+            buffers: Vec::new(),
+        }
+    }
+
+    /// Returns a buffer of at least `len` bytes and not much more; `None` if there is no memory for
+    /// it. As many `more` are going to be needed, perhaps of the same size.
+    pub(in crate::stores) fn get(&mut self, len: usize, more: usize) -> Option<Buffer> {
+        let sizes = len..=rounded(len).saturating_add(rounded(len) / 4);
+        let next = self.buffers.last();
+        if !next.is_some_and(|buffer| sizes.contains(&buffer.len())) {
+            self.give_back();
+            let mut idle = self.pool.idle();
+            let found = std::iter::from_fn(|| idle.take(sizes.clone()));
+            self.buffers.extend(found.take(1 + more.min(STOCK / len)));
+        }
+        let data = match self.buffers.pop() {
+            Some(data) => data,
+            None => new(rounded(len))?,
+        };
+        Some(Buffer {
+            data,
+            len,
+            home: self.pool.clone(),
+        })
+    }
+
+    fn give_back(&mut self) {
+        self.buffers
+            .drain(..)
+            .for_each(|buffer| self.pool.put(buffer));
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// Allocates a buffer; `None` if there is no memory for it.
+fn new(len: usize) -> Option<Box<[u8]>> {
+    // Zeroed memory comes untouched from the system. A trial allocation, which does not abort, would
+    // teach the allocator to keep such memory and to clear it itself; it is made for huge sizes only.
+    if len > ASK {
+        Vec::<u8>::new().try_reserve_exact(len).ok()?;
+    }
+    Some(vec![0; len].into_boxed_slice())
+}
+
 /// Rounds a size up in steps of an eighth, so that files of similar size share buffers.
 fn rounded(len: usize) -> usize {
-    let step = (len.next_power_of_two() / 16).max(1024);
+    let step = (len.next_power_of_two() / 16).max(64);
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
@@ -254,6 +310,30 @@ mod tests {
         buffers.idle().since -= 2 * MAX_IDLE;
         used();
         assert_eq!(idle(&buffers), (2, 2 * MIB));
+    }
+
+    #[test]
+    fn a_reader_takes_buffers_together_and_gives_back_what_it_did_not_need() {
+        let buffers = Buffers::new(64 * MIB);
+        let size = STOCK / 4;
+        drop((0..9).map(|_| buffers.get(size)).collect::<Vec<_>>());
+        let mut stock = Stock::new(&buffers);
+        let first = stock.get(size, 2);
+        assert_eq!(idle(&buffers).0, 6);
+        // Those at hand are used first.
+        let second = stock.get(size - 1, 100);
+        assert_eq!(idle(&buffers).0, 6);
+        drop(stock);
+        assert_eq!(idle(&buffers).0, 7);
+        let mut stock = Stock::new(&buffers);
+        // No more are taken than are a small part of the pool.
+        let third = stock.get(size, 100);
+        assert_eq!(idle(&buffers).0, 2);
+        // Another size needs others.
+        let fourth = stock.get(3 * size, 100);
+        assert_eq!(idle(&buffers).0, 6);
+        drop((first, second, third, fourth, stock));
+        assert_eq!(idle(&buffers), (10, 12 * size));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Maps files into memory instead of reading them.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Work};
 use memmap2::MmapOptions;
 
+use super::read::{open, read_unsized};
 use super::{failed, retried};
 use crate::file::readable;
-use crate::stores::load::{TOGETHER, named, open, read_unsized};
+use crate::stores::load::{TOGETHER, named};
 use crate::{File, FileRef};
 
 /// Maps local files into memory; see [`FileGraphExt::map_files`](crate::FileGraphExt::map_files).
@@ -34,7 +36,8 @@ impl Pipe<FileRef> for MapFiles {
                 let (files, context) = (files.into_iter().collect::<Vec<_>>(), cx.clone());
                 let mapped = cx.blocking(move || {
                     let map = |item: datapipes::Item<FileRef>| {
-                        named(item).try_map(|file| load(&file, &context))
+                        let (item, name) = named(item);
+                        item.try_map(|file| load(&file, name, &context))
                     };
                     files
                         .into_iter()
@@ -66,10 +69,10 @@ impl Pipe<FileRef> for MapFiles {
 /// Maps a file.
 #[cfg(feature = "arrow")]
 pub(crate) fn map_file(file: &FileRef) -> Result<File> {
-    load(file, &Context::default())
+    load(file, file.name().into(), &Context::default())
 }
 
-fn load(file: &FileRef, cx: &Context) -> Result<File> {
+fn load(file: &FileRef, name: Arc<str>, cx: &Context) -> Result<File> {
     if let Some(store) = file.store() {
         let what = format!(
             "{}: only files of this machine can be mapped",
@@ -78,7 +81,7 @@ fn load(file: &FileRef, cx: &Context) -> Result<File> {
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
     match retried(cx, || map(file)) {
-        Ok(Ok(data)) => Ok(File::new(file.name(), data)),
+        Ok(Ok(data)) => Ok(File::new(name, data)),
         Ok(Err(what)) => {
             let path = readable(file.path.as_os_str().as_encoded_bytes());
             Err(Error::new(
@@ -92,7 +95,7 @@ fn load(file: &FileRef, cx: &Context) -> Result<File> {
 
 /// Returns the content, or a problem with the file itself.
 fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
-    let handle = open(file)?;
+    let handle = open(&file.path)?;
     let meta = handle.metadata()?;
     if !meta.is_file() {
         return Ok(Err(if meta.is_dir() {
@@ -116,8 +119,6 @@ fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use datapipes::{DataLoader, Graph, OnError};
 
     use super::*;

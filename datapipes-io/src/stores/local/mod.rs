@@ -1,9 +1,11 @@
 //! The local file system: lists files, reads them, and is a store.
 
 pub(super) mod buffers;
+mod folder;
 mod list;
 #[cfg(feature = "mmap")]
 mod map;
+pub(super) mod read;
 mod store;
 
 pub use list::ListFiles;
@@ -42,14 +44,15 @@ pub(super) fn retried<T>(
     cx: &Context,
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
-    let begun = Instant::now();
+    // The clock is read only after an error: small files are read in as little time as it takes.
+    let mut begun = None;
     let (mut again, mut pause) = (true, Duration::from_millis(1));
     loop {
         match attempt() {
             Err(error) if is_interrupted(&error) => {}
             Err(error)
                 if is_crowded(&error)
-                    && begun.elapsed() < MAX_DESCRIPTOR_WAIT
+                    && begun.get_or_insert_with(Instant::now).elapsed() < MAX_DESCRIPTOR_WAIT
                     && !cx.is_cancelled() =>
             {
                 std::thread::sleep(pause);

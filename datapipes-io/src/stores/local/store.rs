@@ -15,9 +15,8 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::buffers::Buffers;
 use super::list::Walk;
+use super::read::{self, Content, FileReader, Wrong};
 use super::retried;
-use crate::FileRef;
-use crate::stores::load;
 use crate::stores::pattern::Pattern;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
@@ -109,9 +108,6 @@ impl Local {
     }
 }
 
-/// A problem with a file that is no error of the system.
-type Wrong = (ErrorKind, String);
-
 fn named(url: &str, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotADirectory => ErrorKind::NotFound,
@@ -198,7 +194,7 @@ struct Opened {
 
 /// Opens a file, and reads the first piece of a range of it.
 fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
-    let file = retried(&Context::default(), || load::open(&FileRef::new(path)))?;
+    let file = retried(&Context::default(), || read::open(path))?;
     let known = match regular(file.metadata()?) {
         Ok(known) => known,
         Err(wrong) => return Ok(Err(wrong)),
@@ -377,13 +373,17 @@ impl Store for Local {
     async fn read(&self, key: &str) -> Result<Bytes> {
         let buffers = self.buffers.clone();
         self.with(key, move |path| {
-            let (file, cx) = (FileRef::new(path), Context::default());
-            let read = retried(&cx, || load::read(&file, &buffers, &cx))?;
-            Ok(read.map_err(|(kind, what)| match kind {
-                ErrorKind::Corrupt => (ErrorKind::Changed, what),
-                _ if path.is_dir() => (ErrorKind::NotFound, what),
-                _ => (kind, what),
-            }))
+            let cx = Context::default();
+            let read = FileReader::new(&buffers, u64::MAX, &cx).read(path, &[])?;
+            match read {
+                Ok(Content::Whole(data)) => Ok(Ok(data)),
+                Ok(Content::Large(_)) => unreachable!("no file is too large"),
+                Err((kind, what)) => Ok(Err(match kind {
+                    ErrorKind::Corrupt => (ErrorKind::Changed, what),
+                    _ if path.is_dir() => (ErrorKind::NotFound, what),
+                    _ => (kind, what),
+                })),
+            }
         })
         .await
     }
