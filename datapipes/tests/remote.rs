@@ -1705,21 +1705,21 @@ impl Drop for Mean {
 fn a_value_of_cancelled_work_whose_drop_panics_costs_no_later_epoch() {
     let remote = remote();
     let address = remote.address();
-    let made = Graph::range(0..4000)
+    let made = Graph::range(0..1000)
         .map(Mean)
         .on_workers(remote, |values| {
             values.map(|value| {
-                // Long enough that a worker has few pieces of work in hand.
+                // Long enough that a worker has few of the pieces of one item, with which the epoch begins.
                 let begun = Instant::now();
-                while begun.elapsed() < Duration::from_micros(100) {}
-                while value.0 >= 500 && std::env::var_os(HANGS).is_some() {
+                while begun.elapsed() < Duration::from_millis(1) {}
+                while value.0 >= 50 && std::env::var_os(HANGS).is_some() {
                     std::thread::park();
                 }
                 value.0
             })
         });
     let there = loader(made.batch(10));
-    let bad = bad_machine(address, "at 500");
+    let bad = bad_machine(address, "at 50");
     let mut epoch = there.epoch(0).blocking();
     epoch.next().unwrap().unwrap();
     until("the worker hangs, and other work waits", || {
@@ -1733,7 +1733,7 @@ fn a_value_of_cancelled_work_whose_drop_panics_costs_no_later_epoch() {
     drop(bad);
     let _machine = Machine::start(address, 1);
     let items: Vec<u64> = there.epoch(1).blocking().flat_map(Result::unwrap).collect();
-    assert!(items.into_iter().eq(0..4000));
+    assert!(items.into_iter().eq(0..1000));
 }
 
 #[test]
