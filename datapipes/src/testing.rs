@@ -68,6 +68,12 @@ pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {
     collect_by(items, 64)
 }
 
+/// Sets how many processes of each part get work, as a loader that tunes itself does.
+pub fn set_active_processes<T: Send + 'static>(loader: &DataLoader<T>, processes: usize) {
+    let active = &loader.engine.live.processes;
+    active.store(processes, Ordering::Relaxed);
+}
+
 /// Runs a graph once, inline, and collects the output, as [`Graph::collect`] does, but on an async
 /// runtime that all calls share. Tests that run thousands of graphs would otherwise start threads
 /// for each.

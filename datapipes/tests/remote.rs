@@ -33,13 +33,13 @@ const FAULTS: &str = "DATAPIPES_FAULTS";
 /// Silence after which a worker loses its work, in the longest test.
 const SILENCE: Duration = Duration::from_millis(200);
 /// Maximum time for anything to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn remote() -> Remote {
     Remote::listen("127.0.0.1:0")
         .unwrap()
         .token(TOKEN)
-        .wait(PATIENCE)
+        .wait(TIMEOUT)
 }
 
 /// A worker machine: an agent with its processes. Dropping it kills them all.
@@ -133,7 +133,7 @@ fn kill(pid: i32, signal: &str) -> bool {
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -874,7 +874,7 @@ impl Faulty {
 }
 
 /// All kinds of faults, one after the other, while epochs go on. After each, the loader goes on within
-/// [`PATIENCE`]: after every fourth while the fault lasts, so that workers that stand still, or that
+/// [`TIMEOUT`]: after every fourth while the fault lasts, so that workers that stand still, or that
 /// nothing reaches, lose their work to others.
 ///
 /// There are 20 of them, in some two seconds, and 200 in the gate, in 20 s; the long form is `DATAPIPES_FAULTS=10000`.
@@ -1055,7 +1055,7 @@ fn row_138_the_last_worker_does_what_was_due_before_its_own_work() {
             }
         });
         while items.len() < 1000 {
-            items.push(receive.recv_timeout(PATIENCE).expect("in time"));
+            items.push(receive.recv_timeout(TIMEOUT).expect("in time"));
         }
         rest.join().unwrap();
         assert_eq!(items, (0..1000).collect::<Vec<u64>>());
@@ -1249,7 +1249,7 @@ fn in_time<T: Send + 'static>(loader: &DataLoader<T>, epoch: u64) -> Vec<datapip
     std::thread::spawn(move || epoch.for_each(|batch| send.send(batch).unwrap_or(())));
     let mut batches = Vec::new();
     loop {
-        match receive.recv_timeout(PATIENCE) {
+        match receive.recv_timeout(TIMEOUT) {
             Ok(batch) => batches.push(batch),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return batches,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("the epoch stands still"),
@@ -1668,7 +1668,7 @@ fn row_146_a_worker_without_a_token_works_for_its_own_machine_only() {
         .env("DATAPIPES_WORKER_IDLE", "0");
     let machine = Machine(command.spawn().unwrap());
     let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "it says nothing");
     let printed = machine.end();
     assert!(printed.contains("needs a token"), "{printed}");

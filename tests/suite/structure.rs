@@ -352,7 +352,7 @@ fn doc_tests_include_files_by_whole_paths() {
     }
 }
 
-/// Imports are one door; a method that only this crate may call is another.
+/// Imports are one way; a method that only this crate may call is another.
 #[test]
 fn built_in_nodes_call_public_methods() {
     let broken = check_methods(&workspace());

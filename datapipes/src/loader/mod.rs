@@ -99,7 +99,7 @@ use crate::{ErrorKind, Graph, Result};
 pub struct DataLoader<T> {
     /// The latest epoch that was started, for figures.
     latest: Arc<Latest>,
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     /// Changes settings while epochs run, if it may.
     tuner: Option<Arc<Mutex<OnlineTuner>>>,
     on_error: OnError,

@@ -247,8 +247,8 @@ impl Processes {
     /// nothing.
     pub(crate) fn heartbeat_timeout(&self) -> Option<Duration> {
         // In multiples of the silence after which a worker is given up.
-        const PATIENCE: u32 = 15;
-        Some(self.silence(true)?.saturating_mul(PATIENCE))
+        const SILENCES: u32 = 15;
+        Some(self.silence(true)?.saturating_mul(SILENCES))
     }
 
     /// Returns how those of some workers crashed of which their machines have reported that.

@@ -56,7 +56,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 #[must_use = "give it to `on_workers`"]
 pub struct Remote {
-    door: Arc<Door>,
+    endpoint: Arc<Endpoint>,
     pub(crate) rules: Rules,
     pub(crate) wait: Duration,
     pub(crate) at_most: usize,
@@ -73,13 +73,13 @@ pub(crate) struct Rules {
     pub identity: Option<tls::Identity>,
 }
 
-struct Door {
+struct Endpoint {
     listener: TcpListener,
     address: SocketAddr,
     sharing: Mutex<Sharing>,
 }
 
-impl Door {
+impl Endpoint {
     fn sharing(&self) -> MutexGuard<'_, Sharing> {
         lock(&self.sharing)
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for Remote {
 
 impl PartialEq for Remote {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.door, &other.door)
+        Arc::ptr_eq(&self.endpoint, &other.endpoint)
             && (self.wait, self.at_most, self.here) == (other.wait, other.at_most, other.here)
             && (self.time_limit, self.silence) == (other.time_limit, other.silence)
             && self.rules == other.rules
@@ -121,16 +121,16 @@ impl Remote {
             let listener = TcpListener::bind(&address)?;
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
-            Ok(Door {
+            Ok(Endpoint {
                 listener,
                 address,
                 sharing: Mutex::default(),
             })
         };
-        let door = listen()
+        let endpoint = listen()
             .map_err(|error| Error::io(error).within(format!("cannot listen at {address}")))?;
         Ok(Remote {
-            door: Arc::new(door),
+            endpoint: Arc::new(endpoint),
             rules: Rules {
                 token: std::env::var(TOKEN).ok().map(Into::into),
                 ..Rules::default()
@@ -145,7 +145,7 @@ impl Remote {
 
     /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
-        self.door.address
+        self.endpoint.address
     }
 
     /// Sets the secret that both sides have to know; a worker has it in the variable
@@ -249,7 +249,7 @@ impl Remote {
     }
 
     fn url(&self) -> String {
-        format!("{}{}", self.scheme(), self.door.address)
+        format!("{}{}", self.scheme(), self.endpoint.address)
     }
 
     /// Returns the settings of processes that stand for the workers.
@@ -272,12 +272,12 @@ impl Remote {
             .token
             .as_ref()
             .is_none_or(|token| token.is_empty())
-            && !self.door.address.ip().is_loopback()
+            && !self.endpoint.address.ip().is_loopback()
         {
             problems.push(format!(
                 "other machines can reach {}, so it needs a token: set the variable {TOKEN} on both sides, or call \
                  `Remote::token`",
-                self.door.address
+                self.endpoint.address
             ));
         }
         problems
@@ -285,17 +285,17 @@ impl Remote {
 
     /// Sets that a worker cannot do the work, and why, if that is known now.
     pub(crate) fn set_unable(&self, worker: u64, how: &str, is_known: bool) {
-        self.door.sharing().set_unable(worker, how, is_known);
+        self.endpoint.sharing().set_unable(worker, how, is_known);
     }
 
     /// Sets how a worker crashed, as its machine reports.
     pub(crate) fn set_crashed(&self, worker: u64, how: String) {
-        self.door.sharing().set_crashed(worker, how);
+        self.endpoint.sharing().set_crashed(worker, how);
     }
 
     /// Returns how a worker crashed, if its machine has reported that.
     pub(crate) fn crash_of(&self, worker: u64) -> Option<String> {
-        self.door.sharing().crash_of(worker)
+        self.endpoint.sharing().crash_of(worker)
     }
 
     /// Begins to share the workers with others, until the value is dropped.
@@ -303,19 +303,19 @@ impl Remote {
     /// # Errors
     /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
     pub(crate) fn join(&self) -> Result<(Share, TcpListener)> {
-        let listener = self.door.listener.try_clone().map_err(Error::io)?;
-        let mut sharing = self.door.sharing();
+        let listener = self.endpoint.listener.try_clone().map_err(Error::io)?;
+        let mut sharing = self.endpoint.sharing();
         if sharing.has_other_rules(&self.rules) {
             let message = format!(
                 "another part or loader shares the workers at {}, with another token or certificate: set both before \
                  `Remote` is cloned",
-                self.door.address
+                self.endpoint.address
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
         Ok((
             Share {
-                door: self.door.clone(),
+                endpoint: self.endpoint.clone(),
                 id: sharing.join(self.rules.clone(), self.at_most, Instant::now()),
             },
             listener,
@@ -325,7 +325,7 @@ impl Remote {
 
 /// The place of a part of an epoch among those that share workers.
 pub(crate) struct Share {
-    door: Arc<Door>,
+    endpoint: Arc<Endpoint>,
     id: u64,
 }
 
@@ -333,41 +333,43 @@ impl Share {
     /// Sets what the part has and needs. The waker is woken when that of another part changes.
     /// Returns true if there are others.
     pub(crate) fn set(&self, standing: Standing, waker: &Waker) -> bool {
-        self.door
+        self.endpoint
             .sharing()
             .set(self.id, standing, waker, Instant::now())
     }
 
     /// Returns true if the part is to let in the next worker that connects.
     pub(crate) fn is_first(&self) -> bool {
-        self.door.sharing().is_first(self.id)
+        self.endpoint.sharing().is_first(self.id)
     }
 
     /// Returns true if the part is to hand over a worker.
     pub(crate) fn take_surplus(&self) -> bool {
-        self.door.sharing().take_surplus(self.id, Instant::now())
+        self.endpoint
+            .sharing()
+            .take_surplus(self.id, Instant::now())
     }
 
     /// Returns the number of workers of other parts.
     pub(crate) fn elsewhere(&self) -> usize {
-        self.door.sharing().elsewhere(self.id)
+        self.endpoint.sharing().elsewhere(self.id)
     }
 
     /// Sets that a connection was not let in, and why.
     pub(crate) fn set_refused(&self, why: &str) {
-        self.door.sharing().refused = Some((0, format!("was not let in, {why}")));
+        self.endpoint.sharing().refused = Some((0, format!("was not let in, {why}")));
     }
 
     /// Returns what happened to the last worker that could not work for any part.
     pub(crate) fn refused(&self) -> Option<String> {
-        let sharing = self.door.sharing();
+        let sharing = self.endpoint.sharing();
         sharing.refused.as_ref().map(|(_, how)| how.clone())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.door.sharing().leave(self.id);
+        self.endpoint.sharing().leave(self.id);
     }
 }
 

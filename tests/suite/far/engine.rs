@@ -345,7 +345,7 @@ fn by_url_alone_a_loader_reads_what_is_listed_or_named() {
     for name in names {
         server.on(&format!("/data/{name}"), [object(name)]);
     }
-    // The usual patience, once.
+    // The usual wait, once.
     server.on("/data/2.txt", [status(503, ""), object("2.txt")]);
     let store = stores::open(&format!("{}data", server.url())).unwrap();
     let texts = |graph: Graph<File>| graph.map(|file| file.data).batch(2).collect().unwrap();

@@ -6,12 +6,12 @@
 //!
 //! - [`link`], [`tls`]: connections, encrypted or not.
 //! - [`handshake`]: how both sides show that they run the same program and know the same secret.
-//! - [`door`]: the trainer's side, which lets workers in.
+//! - [`acceptor`]: the trainer's side, which lets workers in.
 //! - [`workers`]: those that are connected to a supervisor.
 //! - [`agent`]: a worker's side: the processes of its machine, each with a connection of its own.
 
+mod acceptor;
 mod agent;
-mod door;
 mod handshake;
 mod leave;
 mod link;
@@ -25,8 +25,8 @@ use std::time::Duration;
 use super::queue_ends::{PutEnd, TakeEnd};
 use crate::error::escape;
 
+use acceptor::Acceptor;
 pub(super) use agent::{are_addresses, run as run_agent};
-use door::Door;
 pub(super) use leave::Leave;
 pub(super) use workers::Workers;
 

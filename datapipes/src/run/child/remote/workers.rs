@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Door;
+use super::Acceptor;
 use crate::processes::{Need, Standing};
 use crate::run::child::child_slot::run_worker;
 use crate::run::child::slots::SlotsShared;
@@ -27,7 +27,7 @@ const QUIET: Duration = Duration::from_secs(2);
 pub(in crate::run::child) struct Workers {
     shared: Rc<SlotsShared>,
     /// `None` until there is work, and while it cannot be opened.
-    door: Option<Door>,
+    acceptor: Option<Acceptor>,
     connected: FuturesUnordered<Pin<Box<dyn Future<Output = usize>>>>,
     /// Free places; those of processes of this machine come before them.
     places: BTreeSet<usize>,
@@ -45,7 +45,7 @@ impl Workers {
         processes.remote.as_ref()?;
         Some(Workers {
             shared: shared.clone(),
-            door: None,
+            acceptor: None,
             connected: FuturesUnordered::new(),
             places: (processes.here()..processes.count).collect(),
             waits: None,
@@ -56,12 +56,12 @@ impl Workers {
 
     /// Works with those who are there, lets others in, and stops all work if nobody comes.
     pub(in crate::run::child) fn poll(&mut self, cx: &mut Context<'_>) {
-        if self.door.is_none()
+        if self.acceptor.is_none()
             && self.shared.has_work()
             && let Some(remote) = &self.shared.plan.processes.remote
         {
-            match Door::open(remote) {
-                Ok(door) => self.door = Some(door),
+            match Acceptor::open(remote) {
+                Ok(acceptor) => self.acceptor = Some(acceptor),
                 Err(error) => self.shared.break_off(error),
             }
         }
@@ -73,10 +73,10 @@ impl Workers {
             }
             self.share(cx);
             // If all places are taken, further workers wait in the system's queue.
-            let (Some(door), Some(&place)) = (&mut self.door, self.places.first()) else {
+            let (Some(acceptor), Some(&place)) = (&mut self.acceptor, self.places.first()) else {
                 break;
             };
-            let Poll::Ready(arrival) = door.poll_worker(cx) else {
+            let Poll::Ready(arrival) = acceptor.poll_worker(cx) else {
                 break;
             };
             self.places.remove(&place);
@@ -92,7 +92,9 @@ impl Workers {
 
     /// Tells others what this part has and needs, and hands workers over to them.
     fn share(&mut self, cx: &mut Context<'_>) {
-        let Some(door) = &self.door else { return };
+        let Some(acceptor) = &self.acceptor else {
+            return;
+        };
         let need = match self.shared.workers() {
             _ if !self.shared.has_epoch() => Need::Nothing,
             0 if !self.shared.has_work() => Need::Nothing,
@@ -104,11 +106,11 @@ impl Workers {
             most: self.shared.workers() + self.places.len(),
             need,
         };
-        let is_shared = door.share.set(standing, cx.waker());
+        let is_shared = acceptor.share.set(standing, cx.waker());
         if !is_shared && !self.shared.is_stuck() {
             return;
         }
-        while door.share.take_surplus() {
+        while acceptor.share.take_surplus() {
             self.shared.hand_over();
         }
         while self.look.as_mut().poll(cx).is_ready() {
@@ -120,7 +122,7 @@ impl Workers {
 
     fn poll_patience(&mut self, cx: &mut Context<'_>) {
         let processes = &self.shared.plan.processes;
-        let (Some(door), Some(remote)) = (&self.door, &processes.remote) else {
+        let (Some(acceptor), Some(remote)) = (&self.acceptor, &processes.remote) else {
             return;
         };
         if processes.here() > 0 || self.shared.ready_workers() > 0 {
@@ -136,7 +138,7 @@ impl Workers {
                 (true, Some(since)) if now - since >= remote.wait && self.shared.workers() == 0 => {
                     self.waits = None;
                     self.shared
-                        .break_off(Error::new(ErrorKind::Worker, door.to_string()));
+                        .break_off(Error::new(ErrorKind::Worker, acceptor.to_string()));
                 }
                 (true, Some(_)) => {}
             }

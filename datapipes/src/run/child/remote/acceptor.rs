@@ -42,7 +42,7 @@ struct Unknown {
 }
 
 /// A listener, and the connections that have not shown yet what they are.
-pub(super) struct Door {
+pub(super) struct Acceptor {
     listener: TcpListener,
     remote: Remote,
     greetings: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
@@ -53,14 +53,14 @@ pub(super) struct Door {
     pub share: Share,
 }
 
-impl Door {
+impl Acceptor {
     /// Starts to let workers in. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
-    pub(super) fn open(remote: &Remote) -> Result<Door> {
+    pub(super) fn open(remote: &Remote) -> Result<Acceptor> {
         let (share, listener) = remote.join()?;
-        Ok(Door {
+        Ok(Acceptor {
             listener: TcpListener::from_std(listener).map_err(Error::io)?,
             remote: remote.clone(),
             greetings: FuturesUnordered::new(),
@@ -167,7 +167,7 @@ fn silent(how: &str) -> Error {
 }
 
 /// Prints that no worker came, and what to do.
-impl fmt::Display for Door {
+impl fmt::Display for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (address, wait) = (self.remote.address(), self.remote.wait);
         write!(
