@@ -446,9 +446,9 @@ impl Context {
     /// later can say when. The step is the place of the loader's output, counted from 0, with these
     /// items or what becomes of them.
     ///
-    /// It is computed without running any function on the data: downstream of the source there may
-    /// be pipes that [select](field@crate::Hints::selects), which are run on `output`, and after
-    /// them pipes of [one output for each input](crate::Arity::One) and
+    /// It is computed without reading any data: downstream of the source there may be pipes that
+    /// [select](field@crate::Hints::selects), which are run on `output`, with their functions, such
+    /// as the key of a sort, and after them pipes of [one output for each input](crate::Arity::One) and
     /// [batches](crate::Role::Batch). `None` for an item that this rank does not use, and for all of
     /// them in other graphs, in an order in which steps depend on time, and in another process. Items
     /// that fail and are skipped are not taken into account.

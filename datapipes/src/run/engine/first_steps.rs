@@ -58,9 +58,13 @@ impl FirstSteps for StepsOf {
         let mut items = edge.one(edge.weigh(output));
         let selects = |node: &FlowNode| node.hints().selects && !node.hints().renames;
         while let Some(node) = below.next_if(|&node| selects(node)) {
-            let Op::Pipe(pipe) = &node.node.op else {
+            let (hints, Op::Pipe(pipe)) = (node.hints(), &node.node.op) else {
                 return None;
             };
+            if hints.is_shardable && hints.arity == Arity::One {
+                // Changes no place, and may count what passes, as a digest does.
+                continue;
+            }
             items = pipe.apply(items, &self.context(node));
             edge = &node.node.edge;
         }
