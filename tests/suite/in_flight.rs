@@ -12,7 +12,6 @@ use datapipes::{
     Pipe, Result, Work, async_trait,
 };
 use futures::StreamExt;
-use futures::stream::FuturesOrdered;
 use tokio::sync::watch;
 
 /// Requests that have begun and ended, to be waited for.
@@ -319,15 +318,6 @@ fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
     assert!(window > 40, "{window}");
 }
 
-/// Asks for eight at a time, and gives what it gets.
-struct Greedy(Items<u64>);
-
-impl Chunks<u64> for Greedy {
-    fn poll_chunk(&mut self, cx: &mut Context<'_>, demand: Demand) -> Poll<Option<Chunk<u64>>> {
-        self.0.poll_chunk(cx, Demand { max: 8, ..demand })
-    }
-}
-
 /// A thread that reads epochs in turn leaves requests of one epoch unfinished. These requests
 /// continue, so that they release the resources that they hold.
 #[test]
@@ -347,6 +337,15 @@ fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
         }
     }
 
+    /// Asks for eight at a time, and gives what it gets.
+    struct Greedy(Items<u64>);
+
+    impl Chunks<u64> for Greedy {
+        fn poll_chunk(&mut self, cx: &mut Context<'_>, demand: Demand) -> Poll<Option<Chunk<u64>>> {
+            self.0.poll_chunk(cx, Demand { max: 8, ..demand })
+        }
+    }
+
     for workers in [0, 2] {
         // Each key comes by itself, so that eight are more than one request.
         let keys = Graph::concat((0..40).map(|key| Graph::from_vec(vec![key])));
@@ -363,77 +362,6 @@ fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
             assert_eq!(items, Vec::from_iter(0..40), "{workers} workers");
         }
     }
-}
-
-/// Items of work that seldom waits are begun together, without workers. When some of them wait after
-/// all, these continue, too.
-#[test]
-fn work_that_seldom_waits_is_begun_together_and_goes_on_when_it_waits() {
-    const FIRST_THAT_WAITS: u64 = 100;
-
-    struct Requests {
-        permit: Arc<tokio::sync::Semaphore>,
-        together: Arc<AtomicUsize>,
-    }
-
-    impl Pipe<u64> for Requests {
-        type Out = u64;
-
-        fn apply(&self, mut input: Items<u64>, _: &datapipes::Context) -> Items<u64> {
-            let (permit, together) = (self.permit.clone(), self.together.clone());
-            let request = move |item: Result<datapipes::Item<u64>>| {
-                let permit = permit.clone();
-                async move {
-                    let _permit = permit.acquire().await.map_err(Error::user)?;
-                    tokio::task::yield_now().await;
-                    item
-                }
-            };
-            Items::generate(async move |out| {
-                while let Some(items) = input.next_chunk(out.wanted()).await {
-                    together.fetch_max(items.len(), SeqCst);
-                    if items.values().iter().all(|item| *item < FIRST_THAT_WAITS) {
-                        out.emit_chunk(items).await;
-                        continue;
-                    }
-                    let mut requests: FuturesOrdered<_> = items.into_iter().map(&request).collect();
-                    while let Some(item) = requests.next().await {
-                        out.emit(item).await;
-                    }
-                }
-            })
-        }
-        fn hints(&self) -> Hints {
-            Hints::shardable()
-                .work(Work::Io)
-                .seldom_waits(true)
-                .arity(Arity::One)
-        }
-    }
-
-    let (permit, together) = (Arc::new(tokio::sync::Semaphore::new(1)), Arc::default());
-    let requests = Requests {
-        permit,
-        together: Arc::clone(&together),
-    };
-    let graph = Graph::range(0..120).pipe(requests);
-    let graph = graph.through(|items: Items<u64>| Items::from_chunks(Greedy(items)));
-    let loader = DataLoader::builder(graph).workers(0).build().unwrap();
-    let (send, read) = std::sync::mpsc::channel();
-    // A thread, since epochs that wait for each other never end.
-    std::thread::spawn(move || {
-        let mut epochs = [0, 1, 2].map(|epoch| (loader.epoch(epoch).blocking(), Vec::new()));
-        for _ in 0..121 {
-            for (epoch, items) in &mut epochs {
-                items.extend(epoch.next().map(Result::unwrap));
-            }
-        }
-        send.send(epochs.map(|(_, items)| items)).unwrap();
-    });
-    for items in read.recv_timeout(Duration::from_secs(20)).unwrap() {
-        assert_eq!(items, Vec::from_iter(0..120));
-    }
-    assert!(together.load(SeqCst) > 2);
 }
 
 #[test]

@@ -48,18 +48,27 @@ impl<T: Send + 'static> Emitter<T> {
 
     /// Emits the items and errors of a chunk, and waits while nobody wants more. Costs less than to
     /// emit them one by one.
-    pub async fn emit_chunk(&self, mut chunk: Chunk<T>) {
-        while !chunk.is_empty() {
-            let full = {
-                let mut slot = lock(&self.0);
-                let next = chunk.split_to(slot.room());
-                match slot.chunk.is_empty() {
-                    true => slot.chunk = next,
-                    false => slot.chunk.extend(next),
+    pub async fn emit_chunk(&self, chunk: Chunk<T>) {
+        if chunk.is_empty() {
+            return;
+        }
+        let (full, more) = {
+            let mut slot = lock(&self.0);
+            let mut more = None;
+            match slot.chunk.is_empty() {
+                _ if chunk.len() > slot.room() => more = Some(chunk),
+                true => slot.chunk = chunk,
+                false => slot.chunk.extend(chunk),
+            }
+            (slot.is_full(), more)
+        };
+        match more {
+            None => self.emitted(full).await,
+            Some(chunk) => {
+                for item in chunk {
+                    self.emit(item).await;
                 }
-                slot.is_full()
-            };
-            self.emitted(full).await;
+            }
         }
     }
 

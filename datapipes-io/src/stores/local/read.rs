@@ -68,7 +68,8 @@ impl<'a> FileReader<'a> {
     fn try_read(&mut self, path: &Path, more: usize) -> io::Result<Result<Content, Wrong>> {
         let handle = match self.folder.open(path) {
             Some(handle) => handle,
-            None => open(path)?,
+            // Others may need its descriptor.
+            None => open(path).inspect_err(|_| self.folder.close())?,
         };
         let before = State::of(&handle)?;
         let size = before.size;

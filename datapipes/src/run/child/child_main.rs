@@ -568,8 +568,7 @@ impl HeartbeatTimeout {
     /// Fails once nothing has come for too long; `heard` is the number of bytes so far.
     fn poll(&mut self, cx: &mut task::Context<'_>, heard: u64) -> Result<()> {
         if std::mem::replace(&mut self.heard, heard) != heard {
-            let due = tokio::time::Instant::now() + self.time;
-            self.timer.as_mut().reset(due);
+            self.timer.set(sleep(self.time));
         }
         match self.timer.as_mut().poll(cx) {
             Poll::Pending => Ok(()),

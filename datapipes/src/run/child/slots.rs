@@ -50,7 +50,7 @@ pub(super) struct SlotsShared {
     surplus: Cell<usize>,
     /// True from the first job of an epoch to its end.
     epoch: Cell<bool>,
-    /// Time when something was last seen to be done.
+    /// Time when something was last done, or a child began or ceased to have something to do.
     done: Cell<Instant>,
     next: Cell<u64>,
     /// Number below which jobs are cancelled.
@@ -112,6 +112,7 @@ impl SlotsShared {
             return false;
         }
         let Some(first) = self.pending.borrow().keys().next().copied() else {
+            self.rests.borrow_mut()[place] = None;
             return true;
         };
         if first < self.taken.get() {
@@ -213,7 +214,7 @@ impl SlotsShared {
     /// Sets if the child at a place has something to do, and room for it.
     pub(super) fn set_working(&self, place: usize, working: bool) {
         let was = std::mem::replace(&mut self.working.borrow_mut()[place], working);
-        if was {
+        if was != working {
             self.done.set(Instant::now());
         }
     }

@@ -388,8 +388,7 @@ impl EpochRun {
         }
         if matches!(node.op, Op::Pipe(_)) && node.hints.work == Work::Io {
             let (edge, scope) = (node.edge.clone(), self.scope.clone());
-            let (chunks, seldom_waits) = (edge.erase(items), node.hints.seldom_waits);
-            let driven = IoDriver::new(chunks, seldom_waits, scope, edge, name.clone());
+            let driven = IoDriver::new(edge.erase(items), scope, edge, name.clone());
             items = node.edge.restore(Box::new(driven));
         }
         Wired {
