@@ -586,7 +586,8 @@ fn a_parked_process_gets_no_work_and_the_order_stays() {
         })
     };
     let graph = Graph::range(0..40).in_processes(2, slow);
-    let loader = DataLoader::builder(graph).build().unwrap();
+    let builder = DataLoader::builder(graph).tune(false);
+    let loader = builder.build().unwrap();
     let epoch = |number| {
         let items = loader.epoch(number).blocking().map(Result::unwrap);
         assert!(items.eq(1..=40));
@@ -636,7 +637,7 @@ fn parked_processes_help_where_nothing_gets_done() {
     };
     let graph = Graph::range(0..40).in_processes(2, hangs);
     let builder = DataLoader::builder(graph).order(Order::Arrival);
-    let loader = builder.build().unwrap();
+    let loader = builder.tune(false).build().unwrap();
     set_active_processes(&loader, 1);
     // The other one does not have what the first one had when it stopped.
     let items = loader.epoch(0).blocking().take(20).map(Result::unwrap);
