@@ -121,8 +121,8 @@ impl TokenWidth {
 /// Windows, and rows of a plan, are positions in the map of this process: read them before they are
 /// sent to another one.
 ///
-/// The files must not be written to or shortened while they are mapped: the process would be ended
-/// by a signal (`SIGBUS`).
+/// The files must not be written to or shortened while they are mapped: that is undefined behavior,
+/// and a file that becomes shorter ends the process by a signal (`SIGBUS`).
 ///
 /// # Examples
 /// ```
