@@ -5,7 +5,7 @@
 //! nodes which do nothing but be counted, timed and called.
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes. That the
-//! counters do not become dearer is held by `cargo bench --bench instructions`.
+//! counters do not become more expensive is held by `cargo bench --bench instructions`.
 
 #[path = "../examples/support/mod.rs"]
 mod examples;

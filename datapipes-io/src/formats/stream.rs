@@ -164,7 +164,8 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         let stop = stop.filter(|stop| stop.name == name);
         let goes_on = stop.is_some();
         if let Some(parted) = self.format.by_parts() {
-            // What was delivered of the file is skipped only once the rest of it is there.
+            // As long as the rest of the file cannot be read, it counts as lost: the delivered items of
+            // this file must not be skipped in the next one.
             self.lost = goes_on;
             return match parted.0.open(&file, self.cx).await? {
                 Some(parts) => self.give_parts(&name, &parts, stop).await,

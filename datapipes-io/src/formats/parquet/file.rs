@@ -101,13 +101,7 @@ impl ParquetFile {
             let what = "the store does not tell how long it is";
             Error::new(ErrorKind::Unsupported, what).within(store.url_of(&key))
         })?;
-        let version = meta.version;
-        let object = Object {
-            store,
-            key,
-            version,
-        };
-        ParquetFile::of(object, size).await
+        ParquetFile::of(store, key, meta.version, size).await
     }
 
     /// Opens a file that was listed with a size.
@@ -127,17 +121,21 @@ impl ParquetFile {
             );
             return Err(Error::new(ErrorKind::Changed, what));
         }
-        let version = meta.version;
+        ParquetFile::of(store, key, meta.version, listed).await
+    }
+
+    /// Reads the footer of a file of a known size.
+    async fn of(
+        store: Arc<dyn Store>,
+        key: String,
+        version: Option<String>,
+        size: u64,
+    ) -> Result<Self> {
         let object = Object {
             store,
             key,
             version,
         };
-        ParquetFile::of(object, listed).await
-    }
-
-    /// Reads the footer of a file of a known size.
-    async fn of(object: Object, size: u64) -> Result<Self> {
         let url = object.url();
         let within = |error: Error| error.within(&url);
         let mut end = object.get(size.saturating_sub(END)..size).await?;

@@ -150,7 +150,8 @@ mod tests {
         let mut data = Vec::new();
         other.open(&below).unwrap().read_to_end(&mut data).unwrap();
         assert_eq!(data, b"a");
-        // Where the folder is not enough, the path says why.
+        // No file is opened by its name in the folder; the reader opens the whole path instead, and
+        // reports the error of that.
         let missing = [dir.path().join("x"), dir.path().join("1/"), "1".into()];
         assert!(missing.iter().all(|path| folder.open(path).is_none()));
     }

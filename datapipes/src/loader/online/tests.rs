@@ -223,7 +223,7 @@ fn what_was_found_is_where_the_next_run_begins_and_is_still_tuned() {
     let again = graph().settings_from(&path).unwrap().tune(true);
     let again = again.build().unwrap();
     assert_eq!(lock(again.tuner.as_ref().unwrap()).search.best(), found);
-    // What is chosen is not tuned, before and after.
+    // A number that the user chose is not tuned, nor in a later run that reads it from the file.
     let chosen = graph().settings_from(&path).unwrap().tune(true);
     let chosen = chosen.workers(3).prefetch(2).build().unwrap();
     assert!(chosen.tuner.is_none());

@@ -25,7 +25,8 @@ impl StepsOf {
         StepsOf {
             engine: Arc::downgrade(engine),
             info: RunInfo {
-                // What nodes of the epoch share is not touched, nor are their calls recorded.
+                // The nodes run beside those of the epoch: they share no state with them, and a trace
+                // does not record their calls.
                 shared: Arc::default(),
                 poll_log: None,
                 ..info.clone()

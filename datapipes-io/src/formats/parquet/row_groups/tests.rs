@@ -150,8 +150,8 @@ fn a_stopped_epoch_reads_the_rest_of_the_row_groups() {
         assert_eq!(read, all, "stopped after {taken}");
         let mut ranges = store.requests().split_off(asked);
         ranges.retain(|request| request.get.range.is_some());
-        // Of both files at most the ends, the row groups that are not yet delivered, and a few
-        // that went through the parallel steps together with these.
+        // A resumed epoch reads the footer of each file and the row groups that are not delivered.
+        // A few more come again, since they were in the parallel steps together with those.
         let most = 2 + (2 * GROUPS - taken / ROWS) + 4;
         assert!(ranges.len() <= most, "{} requests, of {most}", ranges.len());
     }
