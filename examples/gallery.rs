@@ -41,7 +41,7 @@ fn steps(photo: &Graph<Image>) -> Vec<Step> {
         "random_resized_crop(RandomResizedCrop::new(100, 100))" => [.random_resized_crop(RandomResizedCrop::new(100, 100))],
         "hflip()" => [.hflip()],
         "vflip()" => [.vflip()],
-        "pad(Padding::new(20, 10, 20, 10).mode(PadMode::Reflect))" => [.pad(Padding::new(20, 10, 20, 10).mode(PadMode::Reflect))],
+        "pad(Border::new(20, 10, 20, 10).mode(PadMode::Reflect))" => [.pad(Border::new(20, 10, 20, 10).mode(PadMode::Reflect))],
         "rotate(Rotation::new(30.0).fill(Fill::from(0)))" => [.rotate(Rotation::new(30.0).fill(Fill::from(0)))],
         "random_rotation(RandomRotation::new(45.0))" => [.random_rotation(RandomRotation::new(45.0))],
         "affine(Affine::new().shear(20.0, 0.0).scale(0.8))" => [.affine(Affine::new().shear(20.0, 0.0).scale(0.8))],

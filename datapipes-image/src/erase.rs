@@ -186,7 +186,7 @@ impl RandomErasing {
             DType::F32 => {}
             DType::U8 => check_bytes(values.as_deref())?,
             other => {
-                let message = format!("erasing in a tensor of {other}: f32 or u8");
+                let message = format!("erasing takes tensors of f32 or u8, not {other}");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         }

@@ -94,7 +94,7 @@ pub use crate::crop::{Rect, center_crop, crop, five_crop, hflip, vflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, decode_jpeg_part, dimensions};
 pub use crate::erase::RandomErasing;
 pub use crate::geometry::{
-    Affine, Draw, Fill, Geometry, Op, PadMode, Padding, RandomAffine, RandomCrop, RandomFlip,
+    Affine, Border, Draw, Fill, Geometry, Op, PadMode, RandomAffine, RandomCrop, RandomFlip,
     RandomRotation, Rotation, Spatial, Warp, affine, pad, random_affine, random_crop,
     random_rotation, rotate,
 };
@@ -112,9 +112,9 @@ pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, picture, to_tensor
 /// Traits and types for a graph of images.
 pub mod prelude {
     pub use crate::{
-        Affine, BatchGraphExt, ColorJitter, CutMix, DecodeGraphExt, DecodeImage, EraseGraphExt,
-        Geometry, Image, ImageGraphExt, ImageRows, ImageRowsGraphExt, Layout, MixUp, Normalize,
-        OneHot, Padding, RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip,
+        Affine, BatchGraphExt, Border, ColorJitter, CutMix, DecodeGraphExt, DecodeImage,
+        EraseGraphExt, Geometry, Image, ImageGraphExt, ImageRows, ImageRowsGraphExt, Layout, MixUp,
+        Normalize, OneHot, RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip,
         RandomGaussianBlur, RandomMix, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
         Rotation, TrivialAugmentWide,
     };

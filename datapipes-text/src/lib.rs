@@ -34,7 +34,7 @@ pub use distinct::{Distinct, DistinctGraphExt};
 pub use document::{Document, Tokens};
 pub use fim::Fim;
 pub use mask::{Attention, MaskForm, attention_mask};
-pub use pack::{Labels, Layout, Overflow, Pack, PackGraphExt};
+pub use pack::{Labels, Overflow, Pack, PackGraphExt, RowLayout};
 pub use packed::{Packed, PackedBatch};
 pub use plan::{PackPlan, PackReport, PlannedBatch, PlannedRow, TokenBatches};
 pub use store::{GptOrder, GptSample, TokenStore, TokenWidth, TokenWriter, Window, WindowGraphExt};

@@ -15,7 +15,7 @@ use datapipes::index::Permutation;
 use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source};
 
 use crate::pack::Row;
-use crate::{Layout, Overflow, Packed, TokenStore, Tokens};
+use crate::{Overflow, Packed, RowLayout, TokenStore, Tokens};
 
 /// Packs the documents of a [`TokenStore`] into rows before any of them is read: a plan is made of
 /// their lengths, which are in the index.
@@ -66,7 +66,7 @@ use crate::{Layout, Overflow, Packed, TokenStore, Tokens};
 #[must_use]
 pub struct PackPlan {
     store: TokenStore,
-    layout: Arc<Layout>,
+    layout: Arc<RowLayout>,
     overflow: Overflow,
     step: usize,
     window: Option<u64>,
@@ -80,9 +80,9 @@ const DOCUMENT_BYTES: u64 = 60;
 const ROW_BYTES: u64 = 200;
 
 impl PackPlan {
-    /// Plans rows of `length` tokens. It may be a [`Layout`], which has the length and what else
+    /// Plans rows of `length` tokens. It may be a [`RowLayout`], which has the length and what else
     /// decides about rows.
-    pub fn new(store: TokenStore, length: impl Into<Layout>) -> Self {
+    pub fn new(store: TokenStore, length: impl Into<RowLayout>) -> Self {
         PackPlan {
             store,
             layout: Arc::new(length.into()),
@@ -455,7 +455,7 @@ struct Piece {
 #[derive(Clone)]
 pub struct PlannedRow {
     store: TokenStore,
-    layout: Arc<Layout>,
+    layout: Arc<RowLayout>,
     overflow: Overflow,
     cost: u64,
     pieces: Vec<Piece>,

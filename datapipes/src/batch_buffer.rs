@@ -60,7 +60,7 @@ pub(crate) struct Pool {
     kept: Mutex<Vec<TypedVec>>,
     kept_memory: Mutex<Vec<Arc<dyn Memory>>>,
     /// Shape of a row, if a pipe in another process asked for one.
-    wanted: Mutex<Option<Wanted>>,
+    wanted: Mutex<Option<RowFormat>>,
     /// Bytes that may be kept.
     bytes: usize,
     /// True if the pool keeps no more bytes than are lent, with a minimum of an eighth of `bytes`
@@ -242,7 +242,7 @@ pub(crate) struct Rows {
 }
 
 /// The rows that a pipe asks for: type and number of elements.
-pub(crate) type Wanted = (DType, usize);
+pub(crate) type RowFormat = (DType, usize);
 
 /// The distance of rows from the number of their items.
 #[derive(Default)]
@@ -273,12 +273,12 @@ impl Rows {
     }
 
     /// Records that a pipe in another process asked for a row like this.
-    pub(crate) fn want(&self, wanted: Wanted) {
+    pub(crate) fn want(&self, wanted: RowFormat) {
         *lock(&self.pool.wanted) = Some(wanted);
     }
 
     /// Returns the shape of a row, once a pipe in another process has asked.
-    pub(crate) fn wanted(&self) -> Option<Wanted> {
+    pub(crate) fn wanted(&self) -> Option<RowFormat> {
         *lock(&self.pool.wanted)
     }
 

@@ -59,7 +59,7 @@ pub(crate) struct Settings {
     pub tune: Option<bool>,
     pub order: Order,
     pub prefetch: Option<usize>,
-    pub found: Found,
+    pub found: TunedSettings,
     pub concurrency: Option<usize>,
     pub memory: Option<usize>,
     /// Bytes of the largest item, if they are known before.
@@ -80,7 +80,7 @@ pub(crate) struct Settings {
 
 /// Settings that an earlier run tuned by itself: this run begins with them, where nothing was chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct TunedSettings {
     pub workers: Option<usize>,
     pub prefetch: Option<usize>,
 }
@@ -104,7 +104,7 @@ impl Default for Settings {
             tune: None,
             order: Order::Strict,
             prefetch: None,
-            found: Found::default(),
+            found: TunedSettings::default(),
             concurrency: None,
             memory: None,
             largest_item: None,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use datapipes::pipes::Batch;
 use datapipes::{BoxError, Error, Graph, Indexed, Result, Rng, Tensor};
 use datapipes_image::{Image, Normalize, decode, hflip, to_tensor};
-use datapipes_io::datasets::{Split, cifar10, mnist};
+use datapipes_io::datasets::{Subset, cifar10, mnist};
 use datapipes_io::formats::ShardWriter;
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
@@ -59,10 +59,10 @@ impl Pictures {
                 data,
             });
         };
-        let (name, sets) = match mnist(path, Split::Train) {
-            Ok(train) => ("MNIST", [train, mnist(path, Split::Test)?]),
-            Err(no_mnist) => match cifar10(path, Split::Train) {
-                Ok(train) => ("CIFAR-10", [train, cifar10(path, Split::Test)?]),
+        let (name, sets) = match mnist(path, Subset::Train) {
+            Ok(train) => ("MNIST", [train, mnist(path, Subset::Test)?]),
+            Err(no_mnist) => match cifar10(path, Subset::Train) {
+                Ok(train) => ("CIFAR-10", [train, cifar10(path, Subset::Test)?]),
                 Err(no_cifar) => return Err(format!("{no_mnist}; {no_cifar}").into()),
             },
         };

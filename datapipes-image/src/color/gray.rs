@@ -69,7 +69,7 @@ pub(crate) fn check_channels(channels: u8) -> Result<()> {
         1 | 3 => Ok(()),
         _ => Err(Error::new(
             ErrorKind::Config,
-            format!("a gray image of {channels} channels: 1 or 3"),
+            format!("a gray image has 1 or 3 channels, not {channels}"),
         )),
     }
 }

@@ -154,7 +154,7 @@ impl Header<'_> {
             Colors::Palette | Colors::Cmyk => bits == 8 && alpha == Alpha::None,
         };
         if !read || alpha == Alpha::Multiplied && (bits, colors) != (8, Colors::Rgb) {
-            return Tiff.unsupported(&format!("{samples} samples of {bits} bits"));
+            return Tiff.unsupported(&format!("{samples} samples a pixel, of {bits} bits"));
         }
         let planes = number(tag::PLANAR, 1)? != 1 && samples != 1;
         if planes && (colors != Colors::Rgb || alpha != Alpha::None) {

@@ -24,7 +24,7 @@ use crate::image::{check_edges, check_size};
 use crate::{Image, Rect, ResizeFilter};
 
 pub use affine::{Affine, Rotation, affine, rotate};
-pub use pad::{Fill, PadMode, Padding, pad};
+pub use pad::{Border, Fill, PadMode, pad};
 pub use random::{RandomCrop, RandomFlip, random_crop};
 pub use random_affine::{RandomAffine, RandomRotation, random_affine, random_rotation};
 pub use spatial::Spatial;
@@ -95,7 +95,7 @@ pub enum Op {
     /// Mirrors top and bottom.
     VFlip,
     /// Adds a border.
-    Pad(Padding),
+    Pad(Border),
     /// Rotates, moves, scales, shears.
     Warp(Warp),
 }
@@ -265,8 +265,8 @@ impl Geometry {
     /// Appends a border.
     ///
     /// # Errors
-    /// As [`Padding::size`].
-    pub fn pad(self, padding: impl Into<Padding>) -> Result<Self> {
+    /// As [`Border::size`].
+    pub fn pad(self, padding: impl Into<Border>) -> Result<Self> {
         let padding = padding.into();
         let size = padding.size(self.to.0, self.to.1)?;
         Ok(self.push(Op::Pad(padding), size))

@@ -64,24 +64,24 @@ pub enum PadMode {
 /// A number alone is the border on all sides; two are left and right, top and bottom.
 ///
 /// ```
-/// # use datapipes_image::{Image, PadMode, Padding, pad};
+/// # use datapipes_image::{Image, PadMode, Border, pad};
 /// let image = Image::new(2, 1, 1, vec![1, 2])?;
-/// assert_eq!(pad(&image, Padding::new(1, 0, 2, 0))?.data(), [0, 1, 2, 0, 0]);
-/// assert_eq!(pad(&image, Padding::new(1, 0, 2, 0).mode(PadMode::Symmetric))?.data(), [1, 1, 2, 2, 1]);
+/// assert_eq!(pad(&image, Border::new(1, 0, 2, 0))?.data(), [0, 1, 2, 0, 0]);
+/// assert_eq!(pad(&image, Border::new(1, 0, 2, 0).mode(PadMode::Symmetric))?.data(), [1, 1, 2, 2, 1]);
 /// assert_eq!(pad(&image, 3)?.height(), 7);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Padding {
+pub struct Border {
     sides: [u32; 4],
     mode: PadMode,
 }
 
-impl Padding {
+impl Border {
     /// Makes a black border of this many pixels on each side.
     pub fn new(left: u32, top: u32, right: u32, bottom: u32) -> Self {
-        Padding {
+        Border {
             sides: [left, top, right, bottom],
             mode: PadMode::Constant(Fill::BLACK),
         }
@@ -89,7 +89,7 @@ impl Padding {
 
     /// Sets the colour.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Padding {
+        Border {
             mode: PadMode::Constant(fill.into()),
             ..self
         }
@@ -97,7 +97,7 @@ impl Padding {
 
     /// Sets the contents.
     pub fn mode(self, mode: PadMode) -> Self {
-        Padding { mode, ..self }
+        Border { mode, ..self }
     }
 
     /// Returns the pixels on the left, at the top, on the right and at the bottom.
@@ -141,23 +141,23 @@ impl Padding {
     }
 }
 
-impl From<u32> for Padding {
+impl From<u32> for Border {
     fn from(side: u32) -> Self {
-        Padding::new(side, side, side, side)
+        Border::new(side, side, side, side)
     }
 }
 
-impl From<(u32, u32)> for Padding {
+impl From<(u32, u32)> for Border {
     fn from((x, y): (u32, u32)) -> Self {
-        Padding::new(x, y, x, y)
+        Border::new(x, y, x, y)
     }
 }
 
-/// Adds a border to an image; see [`Padding`].
+/// Adds a border to an image; see [`Border`].
 ///
 /// # Errors
-/// As [`Padding::size`]; [`ErrorKind::Shape`] if a gray image is to be filled with a colour.
-pub fn pad(image: &Image, padding: impl Into<Padding>) -> Result<Image> {
+/// As [`Border::size`]; [`ErrorKind::Shape`] if a gray image is to be filled with a colour.
+pub fn pad(image: &Image, padding: impl Into<Border>) -> Result<Image> {
     let padding = padding.into();
     let (width, height) = padding.size(image.width(), image.height())?;
     let fill = match padding.mode {
@@ -174,8 +174,8 @@ pub fn pad(image: &Image, padding: impl Into<Padding>) -> Result<Image> {
 }
 
 impl<P: Copy> Raster<'_, P> {
-    /// Adds a border. The resulting width and height have been checked by [`Padding::size`].
-    pub(crate) fn pad(&self, padding: &Padding, fill: P) -> Vec<P> {
+    /// Adds a border. The resulting width and height have been checked by [`Border::size`].
+    pub(crate) fn pad(&self, padding: &Border, fill: P) -> Vec<P> {
         let [left, top, right, bottom] = padding.sides().map(|side| side as usize);
         let (width, height) = (left + self.width + right, top + self.height() + bottom);
         let mut out = Vec::with_capacity(width * height);

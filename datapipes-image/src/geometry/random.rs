@@ -2,7 +2,7 @@
 
 use datapipes::{Result, Rng};
 
-use super::{Draw, Geometry, PadMode, Padding, pad};
+use super::{Border, Draw, Geometry, PadMode, pad};
 use crate::image::{check_edges, check_probability, check_size};
 use crate::{Image, Rect, crop};
 
@@ -14,7 +14,7 @@ use crate::{Image, Rect, crop};
 pub struct RandomCrop {
     width: u32,
     height: u32,
-    padding: Padding,
+    padding: Border,
     pad_if_needed: bool,
 }
 
@@ -24,13 +24,13 @@ impl RandomCrop {
         RandomCrop {
             width,
             height,
-            padding: Padding::from(0),
+            padding: Border::from(0),
             pad_if_needed: false,
         }
     }
 
     /// Adds a border to the image first.
-    pub fn padding(self, padding: impl Into<Padding>) -> Self {
+    pub fn padding(self, padding: impl Into<Border>) -> Self {
         RandomCrop {
             padding: padding.into(),
             ..self
@@ -49,7 +49,7 @@ impl RandomCrop {
 
     /// Returns the border, and the part of the image with border. Draws the row, then the column,
     /// if there is a choice.
-    fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<(Option<Padding>, Rect)> {
+    fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<(Option<Border>, Rect)> {
         self.check()?;
         let mut sides = self.padding.sides();
         if self.pad_if_needed {
@@ -65,7 +65,7 @@ impl RandomCrop {
             }
         }
         let [left, top, right, bottom] = sides;
-        let padding = Padding::new(left, top, right, bottom).mode(self.padding.shows());
+        let padding = Border::new(left, top, right, bottom).mode(self.padding.shows());
         let (width, height) = padding.size(width, height)?;
         let mut part = Rect {
             x: 0,

@@ -16,7 +16,7 @@ use crate::blur::check_blur;
 use crate::color::check_channels;
 use crate::image::{check_probability, check_size};
 use crate::{
-    Affine, ColorJitter, DecodeImage, Image, Normalize, Padding, RandAugment, RandomAffine,
+    Affine, Border, ColorJitter, DecodeImage, Image, Normalize, RandAugment, RandomAffine,
     RandomCrop, RandomGaussianBlur, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
     Rotation, TrivialAugmentWide, center_crop, crop, five_crop, gaussian_blur, grayscale, hflip,
     pad, random_affine, random_crop, random_grayscale, random_resized_crop, random_rotation,
@@ -150,7 +150,7 @@ pub trait ImageGraphExt: sealed::Sealed {
     ///
     /// # Errors
     /// An image that is too small to be mirrored that far is replaced by an error.
-    fn pad(self, padding: impl Into<Padding>) -> Graph<Image>;
+    fn pad(self, padding: impl Into<Border>) -> Graph<Image>;
 
     /// Crops a random part: `32`, `(width, height)`, or settings; see [`random_crop`].
     ///
@@ -279,7 +279,7 @@ impl ImageGraphExt for Graph<Image> {
         self.pipe(random_flip("random_vflip", p, vflip))
     }
 
-    fn pad(self, padding: impl Into<Padding>) -> Graph<Image> {
+    fn pad(self, padding: impl Into<Border>) -> Graph<Image> {
         let padding = padding.into();
         let step = Step::new("pad", move |image, _| pad(&image, padding));
         self.pipe(step.settings(format!("{:?}, {:?}", padding.sides(), padding.shows())))

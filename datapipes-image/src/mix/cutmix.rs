@@ -89,7 +89,7 @@ impl CutMix {
             DType::F32 => runs.paste(images.as_mut_slice::<f32>()?, labels.shape()[0]),
             DType::U8 => runs.paste(images.as_mut_slice::<u8>()?, labels.shape()[0]),
             other => {
-                let message = format!("cutmix of {other}: f32 or u8");
+                let message = format!("CutMix takes tensors of f32 or u8, not {other}");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
         }

@@ -268,7 +268,10 @@ mod tests {
         let error = mixup
             .apply((doubles.clone(), labels.clone()), &mut rng)
             .unwrap_err();
-        assert_eq!(error.to_string(), "unsupported: mixup of f64: f32 or u8");
+        assert_eq!(
+            error.to_string(),
+            "unsupported: Mixup takes tensors of f32 or u8, not f64"
+        );
         assert_eq!(
             cutmix
                 .apply((doubles, labels), &mut rng)

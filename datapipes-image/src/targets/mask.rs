@@ -19,9 +19,9 @@ use crate::geometry::{Geometry, Op, Spatial};
 /// VOC's masks. From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
 ///
 /// ```
-/// # use datapipes_image::{Geometry, Mask, Padding};
+/// # use datapipes_image::{Geometry, Mask, Border};
 /// let mask = Mask::new(2, 1, vec![7_u8, 8])?.outside(255);
-/// let geometry = Geometry::new(2, 1).hflip().pad(Padding::new(1, 0, 0, 0))?;
+/// let geometry = Geometry::new(2, 1).hflip().pad(Border::new(1, 0, 0, 0))?;
 /// assert_eq!(geometry.apply(mask)?.values(), [255, 8, 7]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```

@@ -46,7 +46,7 @@ fn row_112_what_a_tiff_may_be_and_is_not_read_is_named() {
         ("ycbcr", "YCbCr"),
         ("jpeg", "JPEG"),
         ("fax", "fax"),
-        ("gray_alpha", "2 samples of 8 bits"),
+        ("gray_alpha", "2 samples a pixel, of 8 bits"),
         ("planes_of_tiles", "planes of tiles"),
     ] {
         let bytes = file(&format!("formats/{name}.unread.tif"));

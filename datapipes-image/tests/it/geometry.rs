@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use datapipes::{ErrorKind, Result, Rng};
 use datapipes_image::{
-    Affine, Boxes, Draw, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding,
-    RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, ResizeFilter,
-    Rotation, Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
+    Affine, Border, Boxes, Draw, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, RandomAffine,
+    RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, ResizeFilter, Rotation,
+    Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
 };
 
 use crate::{difference, file, picture};
@@ -22,8 +22,8 @@ const PART: Rect = Rect {
 };
 const COLOUR: [u8; 3] = [90, 5, 200];
 
-fn padding() -> Padding {
-    Padding::new(PAD.0, PAD.1, PAD.2, PAD.3)
+fn padding() -> Border {
+    Border::new(PAD.0, PAD.1, PAD.2, PAD.3)
 }
 
 fn mask(name: &str) -> Mask {
@@ -130,7 +130,7 @@ fn borders_are_torchvisions() {
         picture("geometry.source.png"),
         mask("geometry.source.mask.png"),
     );
-    let padded = |mode: Padding| pad(&source, mode).unwrap();
+    let padded = |mode: Border| pad(&source, mode).unwrap();
     assert_eq!(
         off("pad_constant", &padded(padding().fill([10, 20, 30]))),
         0
@@ -402,12 +402,12 @@ fn the_mask_of_a_picture_stays_its_mask() {
             .unwrap()
             .hflip(),
         start()
-            .pad(Padding::new(4, 0, 1, 7).fill(9))
+            .pad(Border::new(4, 0, 1, 7).fill(9))
             .unwrap()
             .center_crop(9, 22)
             .unwrap(),
         start()
-            .pad(Padding::from(5).mode(PadMode::Symmetric))
+            .pad(Border::from(5).mode(PadMode::Symmetric))
             .unwrap(),
         start()
             .rotate(Rotation::new(40.0).fill(9).expand())
@@ -527,7 +527,7 @@ fn without_pixels_there_is_no_geometry() {
             Boxes::from_xywh(width, height, [[0.0; 4]]).map(drop),
             Keypoints::new(width, height, vec![]).map(drop),
             Keypoints::from_coco(width, height, &[]).map(drop),
-            new().pad(Padding::from(1).mode(PadMode::Reflect)).map(drop),
+            new().pad(Border::from(1).mode(PadMode::Reflect)).map(drop),
             new().pad(1).map(drop),
             new()
                 .crop(Rect {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use datapipes::{DataLoader, ErrorKind, Graph, Rng, Tensor};
 use datapipes_image::prelude::*;
 use datapipes_image::{
-    Affine, Boxes, Draw, Geometry, Keypoint, Keypoints, Mask, Op, PadMode, Padding, RandomAffine,
+    Affine, Border, Boxes, Draw, Geometry, Keypoint, Keypoints, Mask, Op, PadMode, RandomAffine,
     RandomCrop, RandomFlip, RandomRotation, Rect, Rotation, Visibility, affine, decode, five_crop,
     pad, random_affine, random_crop, random_rotation, rotate,
 };
@@ -130,7 +130,7 @@ fn a_picture_that_is_too_small_is_padded_only_if_asked_for() {
     // As in torchvision, missing pixels are added on both sides, so that the image may lie
     // anywhere.
     let settings = RandomCrop::new(9, 5)
-        .padding(Padding::new(1, 0, 0, 0).fill(7))
+        .padding(Border::new(1, 0, 0, 0).fill(7))
         .pad_if_needed();
     let mut xs = Vec::new();
     for _ in 0..50 {
@@ -138,7 +138,7 @@ fn a_picture_that_is_too_small_is_padded_only_if_asked_for() {
         let ops: Vec<&Op> = ops.ops().collect();
         match ops[..] {
             [Op::Pad(padding), Op::Crop(part)] => {
-                assert_eq!(*padding, Padding::new(3, 1, 2, 1).fill(7));
+                assert_eq!(*padding, Border::new(3, 1, 2, 1).fill(7));
                 xs.push(part.x);
             }
             _ => panic!("{ops:?}"),
@@ -269,9 +269,9 @@ fn settings_without_sense_are_found_before_anything_runs() {
 fn row_110_what_would_not_fit_in_memory_is_refused_before_it_is_made() {
     let image = gray(6, 4);
     for padding in [
-        Padding::from(u32::MAX),
-        Padding::new(0, 0, u32::MAX, 0),
-        Padding::from(20_000),
+        Border::from(u32::MAX),
+        Border::new(0, 0, u32::MAX, 0),
+        Border::from(20_000),
     ] {
         let error = pad(&image, padding).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
@@ -335,12 +335,12 @@ fn row_110_what_would_not_fit_in_memory_is_refused_before_it_is_made() {
 fn a_border_is_mirrored_only_as_far_as_there_is_a_picture() {
     let image = gray(6, 4);
     for (mode, most) in [(PadMode::Reflect, 3), (PadMode::Symmetric, 4)] {
-        assert!(pad(&image, Padding::from(most).mode(mode)).is_ok());
-        let error = pad(&image, Padding::from(most + 1).mode(mode)).unwrap_err();
+        assert!(pad(&image, Border::from(most).mode(mode)).is_ok());
+        let error = pad(&image, Border::from(most + 1).mode(mode)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
         assert!(error.to_string().contains("6x4"), "{error}");
     }
-    let error = pad(&image, Padding::from(1).fill([1, 2, 3])).unwrap_err();
+    let error = pad(&image, Border::from(1).fill([1, 2, 3])).unwrap_err();
     assert_eq!(
         error.to_string(),
         "shape mismatch: a gray image cannot be filled with the colour (1, 2, 3)"
@@ -482,7 +482,7 @@ fn row_115_a_target_of_another_size_is_an_error_with_both() {
 #[test]
 fn targets_in_a_border_that_repeats_the_picture_are_refused() {
     let geometry = Geometry::new(6, 4)
-        .pad(Padding::from(1).mode(PadMode::Edge))
+        .pad(Border::from(1).mode(PadMode::Edge))
         .unwrap();
     let error = geometry
         .apply(Boxes::new(6, 4, vec![]).unwrap())
@@ -521,7 +521,7 @@ fn points_that_leave_stay_absent() {
     let geometry = Geometry::new(6, 4)
         .crop(part)
         .unwrap()
-        .pad(Padding::new(2, 0, 0, 0))
+        .pad(Border::new(2, 0, 0, 0))
         .unwrap();
     let points = geometry.apply(points).unwrap();
     // The first point is back at its position, but the part of the image it marked is gone.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
 
-use super::{Labelled, Split, first_of, read};
+use super::{Labelled, Subset, first_of, read};
 use crate::File;
 use crate::formats::{FileEntries, FileEntry, Format};
 
@@ -16,7 +16,7 @@ const IMAGE: usize = 3 * 32 * 32;
 
 /// Choice between the two labels of a CIFAR-100 image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Labels {
+pub enum CifarLabels {
     /// One of 100 classes.
     Fine,
     /// One of 20 superclasses.
@@ -36,16 +36,16 @@ pub enum Labels {
 /// # Errors
 /// `NotFound` naming the file; `Truncated` and `Corrupt` for a file without exactly 10,000 images,
 /// and for an invalid label.
-pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
+pub fn cifar10(folder: impl AsRef<Path>, split: Subset) -> Result<Labelled<Tensor, u8>> {
     let names: &[&str] = match split {
-        Split::Train => &[
+        Subset::Train => &[
             "data_batch_1.bin",
             "data_batch_2.bin",
             "data_batch_3.bin",
             "data_batch_4.bin",
             "data_batch_5.bin",
         ],
-        Split::Test => &["test_batch.bin"],
+        Subset::Test => &["test_batch.bin"],
     };
     let places = Places {
         folder: folder.as_ref(),
@@ -64,16 +64,16 @@ pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor
 /// The errors of [`cifar10`], with 50,000 images for training.
 pub fn cifar100(
     folder: impl AsRef<Path>,
-    split: Split,
-    labels: Labels,
+    split: Subset,
+    labels: CifarLabels,
 ) -> Result<Labelled<Tensor, u8>> {
     let classes = match labels {
-        Labels::Fine => "fine_label_names.txt",
-        Labels::Coarse => "coarse_label_names.txt",
+        CifarLabels::Fine => "fine_label_names.txt",
+        CifarLabels::Coarse => "coarse_label_names.txt",
     };
     let (name, count) = match split {
-        Split::Train => ("train.bin", 50_000),
-        Split::Test => ("test.bin", 10_000),
+        Subset::Train => ("train.bin", 50_000),
+        Subset::Test => ("test.bin", 10_000),
     };
     let places = Places {
         folder: folder.as_ref(),
@@ -122,14 +122,14 @@ impl Cifar {
     }
 
     /// Returns CIFAR-100's layout.
-    pub fn hundred(labels: Labels) -> Self {
+    pub fn hundred(labels: CifarLabels) -> Self {
         match labels {
-            Labels::Fine => Cifar {
+            CifarLabels::Fine => Cifar {
                 head: 2,
                 label: 1,
                 classes: 100,
             },
-            Labels::Coarse => Cifar {
+            CifarLabels::Coarse => Cifar {
                 head: 2,
                 label: 0,
                 classes: 20,
@@ -349,11 +349,11 @@ mod tests {
     #[test]
     fn sizes_of_the_published_files_are_checked() {
         let dir = tempfile::tempdir().unwrap();
-        let error = cifar10(dir.path(), Split::Train).unwrap_err();
+        let error = cifar10(dir.path(), Subset::Train).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.to_string().contains("data_batch_1.bin"), "{error}");
         fs::write(dir.path().join("test_batch.bin"), records(0, 2, 1)).unwrap();
-        let error = cifar10(dir.path(), Split::Test).unwrap_err();
+        let error = cifar10(dir.path(), Subset::Test).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated);
         assert!(
             error
@@ -365,10 +365,10 @@ mod tests {
         // A sparse file as large as the real one.
         let test = fs::File::create(dir.path().join("test.bin")).unwrap();
         test.set_len(10_000 * 3074).unwrap();
-        let set = cifar100(dir.path(), Split::Test, Labels::Coarse).unwrap();
+        let set = cifar100(dir.path(), Subset::Test, CifarLabels::Coarse).unwrap();
         assert_eq!((set.samples.len(), set.labels[9999]), (10_000, 0));
         test.set_len(10_000 * 3074 + 1).unwrap();
-        let error = cifar100(dir.path(), Split::Test, Labels::Fine).unwrap_err();
+        let error = cifar100(dir.path(), Subset::Test, CifarLabels::Fine).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
 
@@ -378,7 +378,7 @@ mod tests {
         (file[0], file[1]) = (19, 99);
         (file[3074], file[3075]) = (20, 100);
         let labels = |labels| read_all(Cifar::hundred(labels), file.clone());
-        let (coarse, fine) = (labels(Labels::Coarse), labels(Labels::Fine));
+        let (coarse, fine) = (labels(CifarLabels::Coarse), labels(CifarLabels::Fine));
         assert_eq!(
             (coarse[0].as_ref().unwrap().1, fine[0].as_ref().unwrap().1),
             (19, 99)
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(kinds, expected, "{cut}");
         }
         assert_eq!(
-            check_format(|| Cifar::hundred(Labels::Fine), &records(0, 1, 2)),
+            check_format(|| Cifar::hundred(CifarLabels::Fine), &records(0, 1, 2)),
             1
         );
     }

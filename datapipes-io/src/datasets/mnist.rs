@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{DType, Error, ErrorKind, Result, Tensor};
 
-use super::{Labelled, Split, first_of, read};
+use super::{Labelled, Subset, first_of, read};
 use crate::formats::Idx;
 
 /// Opens MNIST, or Fashion-MNIST, KMNIST and others with the same names of files: images of `u8`,
@@ -22,11 +22,11 @@ use crate::formats::Idx;
 /// # Errors
 /// `NotFound` naming the file and the searched places; `Shape` if the numbers of images and labels
 /// differ; else the errors of [`Idx`], naming the file.
-pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
+pub fn mnist(folder: impl AsRef<Path>, split: Subset) -> Result<Labelled<Tensor, u8>> {
     let folder = folder.as_ref();
     let part = match split {
-        Split::Train => "train",
-        Split::Test => "t10k",
+        Subset::Train => "train",
+        Subset::Test => "t10k",
     };
     let find = |kind: &str, axes: u8| {
         let plain = format!("{part}-{kind}-idx{axes}-ubyte");
@@ -184,7 +184,7 @@ mod tests {
                     }
                 }
             }
-            for split in [Split::Train, Split::Test] {
+            for split in [Subset::Train, Subset::Test] {
                 let set = mnist(dir.path(), split).unwrap();
                 assert_eq!((set.samples.len(), &set.labels[..]), (3, &[5, 0, 9][..]));
                 let read = set.samples.fetch().collect().unwrap();
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn what_is_missing_or_does_not_fit_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let fails = || mnist(dir.path(), Split::Train).unwrap_err();
+        let fails = || mnist(dir.path(), Subset::Train).unwrap_err();
         assert_eq!(fails().kind(), ErrorKind::NotFound);
         assert!(
             fails().to_string().contains("no train-images-idx3-ubyte"),

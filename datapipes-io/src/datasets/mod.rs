@@ -8,13 +8,13 @@
 //!
 //! ```
 //! use datapipes::DataLoader;
-//! use datapipes_io::datasets::{Split, mnist};
+//! use datapipes_io::datasets::{Subset, mnist};
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let folder = dir.path();
 //! # std::fs::write(folder.join("train-images-idx3-ubyte"), b"\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02abcd")?;
 //! # std::fs::write(folder.join("train-labels-idx1-ubyte"), b"\0\0\x08\x01\0\0\0\x02\x07\x01")?;
-//! let train = mnist(folder, Split::Train)?;
+//! let train = mnist(folder, Subset::Train)?;
 //! let graph = train.samples.shuffle().shard().fetch().batch(64).collate();
 //! let loader = DataLoader::builder(graph).seed(1).build()?;
 //! for batch in loader.epoch(0).blocking() {
@@ -29,7 +29,7 @@ pub mod coco;
 mod image_folder;
 mod mnist;
 
-pub use cifar::{Cifar, Labels, cifar10, cifar100};
+pub use cifar::{Cifar, CifarLabels, cifar10, cifar100};
 pub use coco::coco;
 pub use image_folder::{IMAGE_EXTENSIONS, image_folder, image_folder_of};
 pub use mnist::{mnist, mnist_files};
@@ -44,7 +44,7 @@ use datapipes::{Error, ErrorKind, Result};
 /// A part of a data set that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Split {
+pub enum Subset {
     /// The training set.
     Train,
     /// The test set.

@@ -9,7 +9,7 @@ use datapipes::{Children, Chunk, Chunks, Context, Demand, Hints, Items, Origin, 
 use futures::Stream;
 
 use super::entry::{FileEntries, FileEntry};
-use super::framing::{Block, Splitter};
+use super::framing::{Block, RecordSplitter};
 use super::parts::ByParts;
 use crate::File;
 
@@ -70,7 +70,7 @@ pub trait Format: Send + Sync + 'static {
     /// [`FileGraphExt::read_as`](crate::FileGraphExt::read_as). It yields the same items as
     /// [`open`](Format::open) yields for the whole file. Defaults to none: files are then read
     /// whole.
-    fn splitter(&self) -> Option<Splitter<Self::Item>> {
+    fn splitter(&self) -> Option<RecordSplitter<Self::Item>> {
         None
     }
 

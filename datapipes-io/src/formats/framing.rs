@@ -1,7 +1,7 @@
 //! Splits files into records: whole files, and files whose bytes are still arriving.
 //!
 //! A format implements [`Framing`], which finds the end of the record at the beginning of some
-//! bytes. The rest is the same for all formats: [`Splitter`] holds the bytes, asks for more of them
+//! bytes. The rest is the same for all formats: [`RecordSplitter`] holds the bytes, asks for more of them
 //! and returns them in blocks.
 
 use std::fmt;
@@ -76,14 +76,14 @@ impl Frame {
 ///
 /// One value processes one file, from its beginning. A [`Format`](super::Format) returns it from
 /// [`Format::splitter`](super::Format::splitter), and can open whole files with it too
-/// ([`Splitter::open`]).
+/// ([`RecordSplitter::open`]).
 ///
 /// # Examples
 /// Records that each have their length before them:
 /// ```
 /// use bytes::Bytes;
 /// use datapipes::{Context, Error, ErrorKind, Result};
-/// use datapipes_io::formats::{FileEntries, Format, Frame, Framing, FrameKind, RecordPosition, Splitter, records};
+/// use datapipes_io::formats::{FileEntries, Format, Frame, Framing, FrameKind, RecordPosition, RecordSplitter, records};
 /// use datapipes_io::stores::Memory;
 /// use datapipes_io::{File, prelude::*};
 ///
@@ -110,10 +110,10 @@ impl Frame {
 ///     type Item = Bytes;
 ///
 ///     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
-///         Splitter::new(Lengths).open(file, cx)
+///         RecordSplitter::new(Lengths).open(file, cx)
 ///     }
-///     fn splitter(&self) -> Option<Splitter<Bytes>> {
-///         Some(Splitter::new(Lengths))
+///     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
+///         Some(RecordSplitter::new(Lengths))
 ///     }
 /// }
 ///
@@ -296,7 +296,7 @@ impl Window {
 /// Next step in reading a file.
 pub(super) enum Step<T> {
     Block(Block<T>),
-    /// Another [piece](Splitter::push) is needed, or a notice that there is [none](Splitter::end).
+    /// Another [piece](RecordSplitter::push) is needed, or a notice that there is [none](RecordSplitter::end).
     More,
     End,
 }
@@ -343,19 +343,19 @@ const BLOCK: usize = 256 << 10;
 
 /// Splits a file into blocks of whole records as it arrives; made of a [`Framing`].
 #[must_use]
-pub struct Splitter<T> {
+pub struct RecordSplitter<T> {
     split: Box<dyn Split<T>>,
     pub(super) expansion: Expansion,
     pub(super) packing: fn(&[u8], &str) -> Result<Option<Packing>>,
 }
 
-impl<T> fmt::Debug for Splitter<T> {
+impl<T> fmt::Debug for RecordSplitter<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Splitter").finish_non_exhaustive()
+        f.debug_struct("RecordSplitter").finish_non_exhaustive()
     }
 }
 
-impl<T: Send + 'static> Splitter<T> {
+impl<T: Send + 'static> RecordSplitter<T> {
     /// Splits with this framing. A compressed file, recognized by its first bytes, is decompressed
     /// as [`Decompress`](super::Decompress) does.
     pub fn new<F: Framing<Item = T>>(framing: F) -> Self {
@@ -369,7 +369,7 @@ impl<T: Send + 'static> Splitter<T> {
             bad: None,
             done: false,
         };
-        Splitter {
+        RecordSplitter {
             split: Box::new(split),
             expansion: Expansion::default(),
             packing: packing_of,
@@ -378,12 +378,12 @@ impl<T: Send + 'static> Splitter<T> {
 
     /// Sets other limits on the size of decompressed files.
     pub fn expansion(self, expansion: Expansion) -> Self {
-        Splitter { expansion, ..self }
+        RecordSplitter { expansion, ..self }
     }
 
     /// Sets another function that recognizes compressed files.
     pub(super) fn packing(self, packing: fn(&[u8], &str) -> Result<Option<Packing>>) -> Self {
-        Splitter { packing, ..self }
+        RecordSplitter { packing, ..self }
     }
 
     /// Reads a file that is whole in memory: for [`Format::open`](super::Format::open). An

@@ -13,7 +13,7 @@ use serde_json::error::Category;
 
 use super::compression::Expansion;
 use super::lines::{Line, Options};
-use super::{FileEntries, Format, Splitter, value};
+use super::{FileEntries, Format, RecordSplitter, value};
 use crate::File;
 pub use index::LineIndex;
 pub use indexed::IndexedJsonLines;
@@ -122,7 +122,7 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<T>> {
+    fn splitter(&self) -> Option<RecordSplitter<T>> {
         let read = |line: &Line<'_>| parse(line.text, line.number, line.offset, line.last);
         Some(self.options.splitter(true, read))
     }

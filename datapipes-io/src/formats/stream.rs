@@ -13,7 +13,7 @@ use tracing::warn;
 use super::Format;
 use super::arriving::Arriving;
 use super::compression::Inflating;
-use super::framing::{Block, RecordPosition, Splitter, Step};
+use super::framing::{Block, RecordPosition, RecordSplitter, Step};
 use super::parts::Parts;
 use crate::stores::Get;
 use crate::stores::load::Loaded;
@@ -300,7 +300,7 @@ impl Source {
     /// Opens a file for the splitter, or reads it whole if it cannot be split.
     async fn open<T: Send + 'static>(
         file: &FileRef,
-        splitter: &mut Splitter<T>,
+        splitter: &mut RecordSplitter<T>,
         stop: Option<Stop>,
         cx: &Context,
     ) -> Result<Result<Source, File>> {
@@ -360,7 +360,7 @@ impl Source {
     /// Requests only the ranges that are read again, and the rest of the file.
     async fn resume<T: Send + 'static>(
         file: &FileRef,
-        splitter: &mut Splitter<T>,
+        splitter: &mut RecordSplitter<T>,
         stop: Stop,
     ) -> Result<Source> {
         let Stop {
@@ -391,7 +391,7 @@ impl Source {
     /// Decompresses and discards the bytes before a position.
     async fn skip<T: Send + 'static>(
         &mut self,
-        splitter: &mut Splitter<T>,
+        splitter: &mut RecordSplitter<T>,
         stop: &Stop,
         cx: &Context,
     ) -> Result<()> {

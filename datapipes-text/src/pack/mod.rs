@@ -9,7 +9,7 @@ use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Items, Pipe, Weig
 
 use self::packing::{Fit, InBin, Incoming, Packing};
 pub(crate) use self::row::Row;
-pub use self::row::{Labels, Layout};
+pub use self::row::{Labels, RowLayout};
 use crate::{Document, Packed};
 
 /// The treatment of a document that is longer than a row, by [`Pack::first_fit`] and
@@ -43,7 +43,7 @@ pub enum Overflow {
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Pack {
-    layout: Layout,
+    layout: RowLayout,
     fit: Fit,
     overflow: Overflow,
     drop_last: bool,
@@ -52,7 +52,7 @@ pub struct Pack {
 impl Pack {
     fn new(length: usize, fit: Fit) -> Self {
         Pack {
-            layout: Layout::new(length),
+            layout: RowLayout::new(length),
             fit,
             overflow: Overflow::Split,
             drop_last: false,

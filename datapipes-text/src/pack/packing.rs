@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use datapipes::{Item, Origin, Place};
 
-use super::row::{Layout, Row};
+use super::row::{Row, RowLayout};
 use crate::{Document, Packed};
 
 /// The way in which a row is chosen for a document.
@@ -55,7 +55,7 @@ pub(super) type Finished = (Vec<Place>, Item<Packed>);
 
 /// The open rows.
 pub(super) struct Packing {
-    layout: Layout,
+    layout: RowLayout,
     fit: Fit,
     /// Number of the next row that is given out.
     rows: u64,
@@ -74,7 +74,7 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    pub fn new(layout: Layout, fit: Fit, rows: u64, records: bool) -> Self {
+    pub fn new(layout: RowLayout, fit: Fit, rows: u64, records: bool) -> Self {
         Packing {
             layout,
             fit,

@@ -24,18 +24,18 @@ pub enum Labels {
 ///
 /// # Examples
 /// ```
-/// use datapipes_text::{Layout, TokenStore, TokenWidth};
+/// use datapipes_text::{RowLayout, TokenStore, TokenWidth};
 ///
 /// let tokens: Vec<u8> = (1..10u16).flat_map(u16::to_le_bytes).collect();
 /// let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None)?;
-/// let rows = store.windows(Layout::new(4).replace_first(0).ignore(-1))?.fetch().try_map(|window| window.row());
+/// let rows = store.windows(RowLayout::new(4).replace_first(0).ignore(-1))?.fetch().try_map(|window| window.row());
 /// let row = rows.collect()?.remove(1);
 /// assert_eq!((row.ids, row.labels), (vec![0, 6, 7, 8], vec![6, 7, 8, 9]));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Layout {
+pub struct RowLayout {
     pub(crate) length: usize,
     pub(crate) align: usize,
     pub(crate) most_documents: usize,
@@ -45,10 +45,10 @@ pub struct Layout {
     pub(crate) labels: Labels,
 }
 
-impl Layout {
+impl RowLayout {
     /// Lays out rows of `length` tokens.
     pub fn new(length: usize) -> Self {
-        Layout {
+        RowLayout {
             length,
             align: 1,
             most_documents: usize::MAX,
@@ -61,12 +61,12 @@ impl Layout {
 
     /// Sets the multiple at which pieces begin; see [`Pack::align`](crate::Pack::align).
     pub fn align(self, align: usize) -> Self {
-        Layout { align, ..self }
+        RowLayout { align, ..self }
     }
 
     /// Sets the number of pieces of a row; see [`Pack::max_documents`](crate::Pack::max_documents).
     pub fn max_documents(self, documents: usize) -> Self {
-        Layout {
+        RowLayout {
             most_documents: documents,
             ..self
         }
@@ -74,7 +74,7 @@ impl Layout {
 
     /// Sets the first token of each piece; see [`Pack::replace_first`](crate::Pack::replace_first).
     pub fn replace_first(self, bos: u32) -> Self {
-        Layout {
+        RowLayout {
             bos: Some(bos),
             ..self
         }
@@ -82,12 +82,12 @@ impl Layout {
 
     /// Sets the id of padding; see [`Pack::pad`](crate::Pack::pad).
     pub fn pad(self, id: u32) -> Self {
-        Layout { pad: id, ..self }
+        RowLayout { pad: id, ..self }
     }
 
     /// Sets the label of what is not trained; see [`Pack::ignore`](crate::Pack::ignore).
     pub fn ignore(self, label: i64) -> Self {
-        Layout {
+        RowLayout {
             ignore: label,
             ..self
         }
@@ -95,7 +95,7 @@ impl Layout {
 
     /// Sets what the labels are; see [`Pack::labels`](crate::Pack::labels).
     pub fn labels(self, labels: Labels) -> Self {
-        Layout { labels, ..self }
+        RowLayout { labels, ..self }
     }
 
     /// Returns true if there may be padding between pieces, or before a row is full.
@@ -104,7 +104,7 @@ impl Layout {
     }
 
     pub(crate) fn problem(&self) -> Option<&'static str> {
-        let Layout { length, align, .. } = *self;
+        let RowLayout { length, align, .. } = *self;
         if length == 0 {
             Some("rows of no tokens")
         } else if u32::try_from(length).is_err() {
@@ -120,7 +120,7 @@ impl Layout {
 
     /// Describes what is not as in a new layout.
     pub(crate) fn settings(&self) -> String {
-        let Layout {
+        let RowLayout {
             length: _,
             align,
             most_documents,
@@ -146,9 +146,9 @@ impl Layout {
     }
 }
 
-impl From<usize> for Layout {
+impl From<usize> for RowLayout {
     fn from(length: usize) -> Self {
-        Layout::new(length)
+        RowLayout::new(length)
     }
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub fn new(layout: &Layout) -> Self {
+    pub fn new(layout: &RowLayout) -> Self {
         let length = layout.length;
         let mut cu_seqlens = Vec::with_capacity(8);
         cu_seqlens.push(0);
@@ -177,12 +177,12 @@ impl Row {
     }
 
     /// Returns the place of the next piece in the row.
-    fn next(&self, layout: &Layout) -> usize {
+    fn next(&self, layout: &RowLayout) -> usize {
         self.packed.ids.len().next_multiple_of(layout.align)
     }
 
     /// Returns the length of the longest piece that has room.
-    pub fn room(&self, layout: &Layout) -> usize {
+    pub fn room(&self, layout: &RowLayout) -> usize {
         match (self.documents as usize) < layout.most_documents {
             true => layout.length.saturating_sub(self.next(layout)),
             false => 0,
@@ -192,7 +192,7 @@ impl Row {
     /// Adds a piece of a document that has room.
     pub fn push(
         &mut self,
-        layout: &Layout,
+        layout: &RowLayout,
         ids: &[u32],
         labels: Option<&[i64]>,
         piece: Range<usize>,
@@ -222,7 +222,7 @@ impl Row {
     }
 
     /// Adds padding up to a length of the row, as a segment.
-    fn pad_to(&mut self, layout: &Layout, length: usize) {
+    fn pad_to(&mut self, layout: &RowLayout, length: usize) {
         let row = &mut self.packed;
         if length > row.ids.len() {
             row.ids.resize(length, layout.pad);
@@ -234,7 +234,7 @@ impl Row {
     }
 
     /// Returns the row, padded to its length.
-    pub fn finish(mut self, layout: &Layout) -> Packed {
+    pub fn finish(mut self, layout: &RowLayout) -> Packed {
         self.pad_to(layout, layout.length);
         self.packed
     }

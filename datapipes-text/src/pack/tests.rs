@@ -315,7 +315,7 @@ fn a_document_that_became_longer_goes_on_in_other_rows() {
         (Fit::Best(2), 8..9),
         (Fit::Best(2), 9..9),
     ] {
-        let mut packing = Packing::new(Layout::new(4), fit, 0, true);
+        let mut packing = Packing::new(RowLayout::new(4), fit, 0, true);
         let mut document = Incoming {
             document: (1..10u32).collect::<Vec<_>>(),
             origin: datapipes::Origin::root(0, 0),

@@ -167,7 +167,11 @@ fn ranks_have_as_much_to_do() {
 fn rows_of_a_plan_are_laid_out_as_those_of_a_pack() {
     let lengths: Vec<usize> = lengths(120).into_iter().filter(|&len| len > 0).collect();
     let (_dir, store) = store(&lengths);
-    let layout = Layout::new(32).align(8).max_documents(3).pad(7).ignore(-1);
+    let layout = RowLayout::new(32)
+        .align(8)
+        .max_documents(3)
+        .pad(7)
+        .ignore(-1);
     let plan = PackPlan::new(store, layout.replace_first(9).labels(crate::Labels::Same)).step(4);
     check_source(&plan.clone().window(12));
     let mut tokens = 0;
@@ -194,7 +198,7 @@ fn rows_of_a_plan_are_laid_out_as_those_of_a_pack() {
         }
     }
     assert_eq!(tokens, lengths.iter().sum::<usize>());
-    let odd = PackPlan::new(plan.store.clone(), Layout::new(30).align(8)).graph();
+    let odd = PackPlan::new(plan.store.clone(), RowLayout::new(30).align(8)).graph();
     let error = odd.collect().unwrap_err().to_string();
     assert!(error.contains("no multiple of the alignment"), "{error}");
 }

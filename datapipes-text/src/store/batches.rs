@@ -3,7 +3,7 @@
 use datapipes::{Arity, Context, Graph, Hints, Items, Pipe, Tensor};
 
 use super::TokenStore;
-use crate::{Layout, PackedBatch};
+use crate::{PackedBatch, RowLayout};
 
 /// Reads the ids of windows; see [`WindowGraphExt::window_batches`].
 struct WindowBatches {
@@ -33,7 +33,7 @@ impl Pipe<Vec<u64>> for WindowBatches {
 /// Reads all fields of windows; see [`WindowGraphExt::row_batches`].
 struct RowBatches {
     store: TokenStore,
-    layout: Layout,
+    layout: RowLayout,
 }
 
 impl Pipe<Vec<u64>> for RowBatches {
@@ -102,7 +102,7 @@ pub trait WindowGraphExt: crate::sealed::Sealed {
     /// assert_eq!(batches.collect()?[4].labels.shape(), [2, 10]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn row_batches(self, store: &TokenStore, layout: impl Into<Layout>) -> Graph<PackedBatch>;
+    fn row_batches(self, store: &TokenStore, layout: impl Into<RowLayout>) -> Graph<PackedBatch>;
 }
 
 impl WindowGraphExt for Graph<Vec<u64>> {
@@ -111,7 +111,7 @@ impl WindowGraphExt for Graph<Vec<u64>> {
         self.pipe(WindowBatches { store, length })
     }
 
-    fn row_batches(self, store: &TokenStore, layout: impl Into<Layout>) -> Graph<PackedBatch> {
+    fn row_batches(self, store: &TokenStore, layout: impl Into<RowLayout>) -> Graph<PackedBatch> {
         let (store, layout) = (store.clone(), layout.into());
         self.pipe(RowBatches { store, layout })
     }

@@ -13,7 +13,7 @@ use datapipes::{Error, ErrorKind, Indexed, MapPipe, Result, Revision};
 use super::TokenStore;
 use super::numpy::RandomState;
 use crate::pack::Row;
-use crate::{Layout, Packed, Tokens};
+use crate::{Packed, RowLayout, Tokens};
 
 /// The order in which Megatron-LM's `GPTDataset` has the samples of a token store, for
 /// [`TokenStore::gpt`].
@@ -29,7 +29,7 @@ use crate::{Layout, Packed, Tokens};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct GptOrder {
-    layout: Layout,
+    layout: RowLayout,
     seed: u32,
     samples: Option<u64>,
     sequences: Option<Range<u64>>,
@@ -37,9 +37,9 @@ pub struct GptOrder {
 
 impl GptOrder {
     /// Orders samples of `length` tokens and one more, with the seed 1234, as Megatron-LM unless it is
-    /// told another. `length` may be a [`Layout`], which has the length and what else decides about
+    /// told another. `length` may be a [`RowLayout`], which has the length and what else decides about
     /// [rows](GptSample::row).
-    pub fn new(length: impl Into<Layout>) -> GptOrder {
+    pub fn new(length: impl Into<RowLayout>) -> GptOrder {
         GptOrder {
             layout: length.into(),
             seed: 1234,
@@ -125,7 +125,7 @@ impl TokenStore {
 /// The order of samples.
 struct Order {
     store: TokenStore,
-    layout: Layout,
+    layout: RowLayout,
     /// The sequences of all epochs.
     sequences: Vec<u32>,
     /// The first tokens of samples, before they are shuffled: the place of a sequence, and a token of

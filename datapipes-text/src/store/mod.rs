@@ -27,7 +27,7 @@ use self::documents::Bounds;
 pub use self::gpt::{GptOrder, GptSample};
 pub use self::window::Window;
 pub use self::writer::TokenWriter;
-use crate::{Layout, Tokens};
+use crate::{RowLayout, Tokens};
 
 /// The numbers that tokens are stored as, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -520,7 +520,7 @@ impl TokenStore {
     /// `i * length` and those after it, of as many documents as there are. The tokens that are left
     /// over at the end are in no window.
     ///
-    /// `length` may be a [`Layout`], which has the length and what else decides about
+    /// `length` may be a [`RowLayout`], which has the length and what else decides about
     /// [rows](Window::row).
     ///
     /// A window is a position: it is read by [`Window::row`] or [`Window::ids`], in a step after
@@ -530,13 +530,13 @@ impl TokenStore {
     /// # Errors
     /// `Config` for a length of 0, or a layout with gaps. `Unsupported` if documents are not stored one after another,
     /// from the beginning to the end, as far as the ends of the index tell.
-    pub fn windows(&self, length: impl Into<Layout>) -> Result<Indexed<Window>> {
+    pub fn windows(&self, length: impl Into<RowLayout>) -> Result<Indexed<Window>> {
         let layout = self.layout_of_windows(length.into())?;
         Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
     }
 
     /// Returns the layout, if windows can have it.
-    fn layout_of_windows(&self, layout: Layout) -> Result<Layout> {
+    fn layout_of_windows(&self, layout: RowLayout) -> Result<RowLayout> {
         let length = layout.length;
         if length == 0 || u32::try_from(length).is_err() {
             let message = format!("windows of {length} tokens: 1 to {} are possible", u32::MAX);
@@ -823,7 +823,7 @@ impl MapPipe for LabelledDocuments {
 }
 
 /// Windows of a length by number.
-struct Windows(TokenStore, Arc<Layout>);
+struct Windows(TokenStore, Arc<RowLayout>);
 
 impl Windows {
     fn window(&self, number: u64) -> Window {

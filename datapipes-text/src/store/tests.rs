@@ -560,7 +560,7 @@ fn rows_of_windows_and_samples_have_the_layout_they_are_told() {
     let ends: Vec<u8> = [3u64, 9].into_iter().flat_map(u64::to_le_bytes).collect();
     let ends = Some(("ends".to_owned(), ends.into()));
     let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, ends).unwrap();
-    let layout = Layout::new(4).replace_first(50).ignore(-1);
+    let layout = RowLayout::new(4).replace_first(50).ignore(-1);
     let windows = store.windows(layout.clone()).unwrap().fetch();
     let row = windows.collect().unwrap()[0].row().unwrap();
     assert_eq!(row.ids, [50, 2, 3, 50]);
@@ -1000,18 +1000,18 @@ fn another_store_or_layout_or_order_is_refused_on_resume() {
         let kind = error.map(|error| error.kind());
         assert_eq!(kind, Some(ErrorKind::Config), "{what}");
     }
-    let windows = |store: TokenStore, layout: Layout| store.windows(layout).unwrap();
+    let windows = |store: TokenStore, layout: RowLayout| store.windows(layout).unwrap();
     let gpt = |store: TokenStore, order: GptOrder| store.gpt(&order).unwrap();
     let states = [
         checkpoint(here().documents()),
         checkpoint(here().labelled_documents()),
-        checkpoint(windows(here(), Layout::new(4))),
+        checkpoint(windows(here(), RowLayout::new(4))),
         checkpoint(gpt(here(), GptOrder::new(4))),
     ];
     for same in [
         loader(here().documents()).resume(&states[0]),
         loader(here().labelled_documents()).resume(&states[1]),
-        loader(windows(here(), Layout::new(4))).resume(&states[2]),
+        loader(windows(here(), RowLayout::new(4))).resume(&states[2]),
         loader(gpt(here(), GptOrder::new(4))).resume(&states[3]),
     ] {
         assert!(same.is_ok());
@@ -1019,15 +1019,19 @@ fn another_store_or_layout_or_order_is_refused_on_resume() {
     for (what, store) in other_stores {
         refused(&states[0], store.documents(), what);
         refused(&states[1], store.labelled_documents(), what);
-        refused(&states[2], windows(store.clone(), Layout::new(4)), what);
+        refused(&states[2], windows(store.clone(), RowLayout::new(4)), what);
         refused(&states[3], gpt(store, GptOrder::new(4)), what);
     }
-    let another_mask = checkpoint(windows(masked(3), Layout::new(4)));
-    refused(&another_mask, windows(masked(4), Layout::new(4)), "a mask");
+    let another_mask = checkpoint(windows(masked(3), RowLayout::new(4)));
+    refused(
+        &another_mask,
+        windows(masked(4), RowLayout::new(4)),
+        "a mask",
+    );
     let layouts = [
-        Layout::new(4).replace_first(9),
-        Layout::new(4).ignore(-1),
-        Layout::new(4).labels(crate::Labels::Same),
+        RowLayout::new(4).replace_first(9),
+        RowLayout::new(4).ignore(-1),
+        RowLayout::new(4).labels(crate::Labels::Same),
     ];
     for layout in layouts {
         let what = format!("{layout:?}");
@@ -1066,14 +1070,14 @@ fn batches_of_windows_know_their_store() {
     };
     let numbers = || Indexed::range(5).shuffle().fetch().batch(2);
     let ids = |store: TokenStore, length| numbers().window_batches(&store, length);
-    let rows = |store: TokenStore, layout: Layout| numbers().row_batches(&store, layout);
+    let rows = |store: TokenStore, layout: RowLayout| numbers().row_batches(&store, layout);
 
     let all = numbers().map(move |batch| store(1).window_batch(4, &batch).unwrap());
     assert_eq!(
         resumed(ids(store(1), 4), ids(store(1), 4)).unwrap(),
         all.collect().unwrap()[1..]
     );
-    let layout = || Layout::new(4);
+    let layout = || RowLayout::new(4);
     let all = numbers().map(move |batch| store(1).row_batch(4, &batch).unwrap());
     let again = resumed(rows(store(1), layout()), rows(store(1), layout()));
     assert_eq!(again.unwrap(), all.collect().unwrap()[1..]);

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use datapipes::{Error, ErrorKind, Result, Tensor};
 
 use super::TokenStore;
-use crate::{Labels, Layout, Packed, PackedBatch};
+use crate::{Labels, Packed, PackedBatch, RowLayout};
 
 /// Some tokens in a row of a [`TokenStore`]: a position, until it is read.
 #[derive(Clone)]
 pub struct Window {
     store: TokenStore,
     start: u64,
-    layout: Arc<Layout>,
+    layout: Arc<RowLayout>,
 }
 
 impl Window {
-    pub(super) fn new(store: TokenStore, start: u64, layout: Arc<Layout>) -> Window {
+    pub(super) fn new(store: TokenStore, start: u64, layout: Arc<RowLayout>) -> Window {
         Window {
             store,
             start,
@@ -55,7 +55,7 @@ impl Window {
 
     /// Returns the window as a row with all fields, as [`Pack`](crate::Pack) makes them: labels are
     /// the next tokens, also that after the window, and −100 at the end of each document, unless the
-    /// [`Layout`](crate::Layout) of the windows, or the [mask](TokenStore::loss) of the store, says
+    /// [`RowLayout`](crate::RowLayout) of the windows, or the [mask](TokenStore::loss) of the store, says
     /// otherwise.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl TokenStore {
     /// assert_eq!(store.row_batch(2, &[7, 0])?.labels.as_slice::<i64>()?, [15, 16, 1, 2]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn row_batch(&self, layout: impl Into<Layout>, windows: &[u64]) -> Result<PackedBatch> {
+    pub fn row_batch(&self, layout: impl Into<RowLayout>, windows: &[u64]) -> Result<PackedBatch> {
         let layout = self.layout_of_windows(layout.into())?;
         let length = layout.length;
         self.check_windows(length, windows)?;
@@ -121,7 +121,7 @@ impl TokenStore {
     }
 
     /// Appends the row of the tokens from `start` on, which document `number` has.
-    fn lay(&self, start: u64, number: u64, layout: &Layout, row: &mut Packed) -> Result<()> {
+    fn lay(&self, start: u64, number: u64, layout: &RowLayout, row: &mut Packed) -> Result<()> {
         let end = start + layout.length as u64;
         let begin = row.ids.len();
         self.read(start..end, &mut row.ids)?;
@@ -145,7 +145,7 @@ impl TokenStore {
         range: Range<u64>,
         mut number: u64,
         begin: usize,
-        layout: &Layout,
+        layout: &RowLayout,
         row: &mut Packed,
     ) -> Result<()> {
         let (bounds, size) = (&self.0.bounds, self.0.width.size());

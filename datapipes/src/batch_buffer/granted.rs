@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::lender::{Destination, Lender, Window};
 use super::slab::{Slab, SlabPart};
-use super::{Pool, Wanted};
+use super::{Pool, RowFormat};
 use crate::Element;
 use crate::sync::lock;
 
@@ -17,11 +17,11 @@ use crate::sync::lock;
 pub(crate) struct Granted {
     rows: Vec<Option<Arc<Destination>>>,
     /// Shape of each of them.
-    like: Option<Wanted>,
+    like: Option<RowFormat>,
     /// Pool of the memory that they are filled in.
     pool: Weak<Pool>,
     /// Shape that was last asked for.
-    asked: Mutex<Option<Wanted>>,
+    asked: Mutex<Option<RowFormat>>,
     windows: Mutex<Windows>,
 }
 
@@ -39,7 +39,7 @@ impl Granted {
     /// Returns `None` if a row is not inside of its memory.
     pub(crate) fn new(
         rows: Vec<Option<(Arc<dyn Lender>, usize)>>,
-        like: Wanted,
+        like: RowFormat,
         job: u64,
         pool: &Arc<Pool>,
     ) -> Option<Granted> {
@@ -116,7 +116,7 @@ impl Granted {
     }
 
     /// Returns the shape that the pipe asked for.
-    pub(crate) fn asked(&self) -> Option<Wanted> {
+    pub(crate) fn asked(&self) -> Option<RowFormat> {
         *lock(&self.asked)
     }
 

@@ -3,8 +3,7 @@
 //!
 //! A *position* is a number of items and errors that came over an edge since the epoch began.
 //! Positions lead from the consumer up the graph. A one-in-one-out node has the position of its
-//! input. A node that distributes over concatenation keeps a log of *pieces*, each with its numbers
-//! of inputs and outputs. A node that looks at the stream as a whole takes a *snapshot* now and
+//! input. A node that distributes over concatenation keeps a X//! of inputs and outputs. A node that looks at the stream as a whole takes a *snapshot* now and
 //! then, with the positions of its inputs. It is restored to the last snapshot before the wanted
 //! position, and outputs that it repeats are left out. A checkpoint therefore holds numbers, and is
 //! made when it is asked for.
@@ -26,7 +25,7 @@ pub(crate) use self::cursor::{Cursor, InputCursor};
 pub(crate) use self::log::Trim;
 use self::log::{LONG, Log};
 pub(crate) use self::node_state::NodeState;
-pub(crate) use self::recorder::{Recorder, SnapshotTrace};
+pub(crate) use self::recorder::{Recorder, SnapshotHistory};
 pub(crate) use self::segment_log::SegmentLog;
 pub(crate) use self::snapshot::Places;
 pub use self::snapshot::{HeldPositions, PipeSnapshot};
@@ -35,14 +34,18 @@ pub(crate) use self::unordered::{Given, Unordered};
 pub use self::wanted::Wanted;
 use crate::Error;
 
+/// Bound on the positions in a checkpoint: a file with greater ones is damaged, and their sums would
+/// overflow.
+pub(crate) const MAX_POSITION: u64 = 1 << 62;
 /// The reach of a point whose reader has dropped the edge: nothing upstream has to be repeated.
 const OVER: u64 = u64::MAX;
 
-/// A position on an edge. All items from `from` on are wanted; of the items between `reach` and
-/// `from`, some may be.
+/// A position on an edge: what a resumed epoch needs of the edge's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
+    /// All items from here on are wanted.
     pub from: u64,
+    /// Of the items between here and `from`, some may be wanted.
     pub reach: u64,
     /// Bound on the positions from which anything delivered so far was made.
     pub most: u64,
@@ -59,7 +62,7 @@ impl Point {
 }
 
 /// The history of a stream, as needed to produce it again.
-pub(crate) trait Trace: Send + Sync {
+pub(crate) trait History: Send + Sync {
     /// Records how to produce the stream from a point on once more.
     fn save(&self, point: Point, to: &mut Saving);
     /// Declares that nothing before this position will be asked for.
@@ -95,9 +98,9 @@ impl Saving {
     }
 
     /// Collects the cursors of everything that leads to a point of a stream.
-    pub(crate) fn all(trace: &dyn Trace, point: Point) -> Saving {
+    pub(crate) fn all(history: &dyn History, point: Point) -> Saving {
         let mut saving = Saving::default();
-        trace.save(point, &mut saving);
+        history.save(point, &mut saving);
         while let Some((_, (recorder, points))) = saving.splits.pop_last() {
             recorder.save_at(&points, &mut saving);
         }
@@ -108,7 +111,7 @@ impl Saving {
 /// A source, or a node that gives the item at a position without its input.
 pub(crate) struct ByPosition(pub Arc<str>);
 
-impl Trace for ByPosition {
+impl History for ByPosition {
     fn save(&self, point: Point, to: &mut Saving) {
         to.cursor(
             &self.0,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::pace::Pace;
 use super::snapshot::{Above, Feed, Feeds, HeldPositions, Places, Snapshot};
-use super::{Cursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
+use super::{Cursor, History, Log, OVER, Point, Saving, Trim, Wanted};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
@@ -39,7 +39,7 @@ impl Recorder {
         id: usize,
         outputs: usize,
         trim: Trim,
-        inputs: Vec<(Wanted, Arc<dyn Trace>)>,
+        inputs: Vec<(Wanted, Arc<dyn History>)>,
         cursor: Option<&Cursor>,
         tells: bool,
     ) -> Arc<Self> {
@@ -64,11 +64,12 @@ impl Recorder {
                 .and_then(|cursor| Some(cursor.outputs.first()? + cursor.pieces.first()?.1))
                 .unwrap_or(0),
         };
-        let traces: Vec<Arc<dyn Trace>> = inputs.iter().map(|(_, trace)| trace.clone()).collect();
-        for (wanted, trace) in inputs {
-            recorder.feed(wanted, trace);
+        let histories: Vec<Arc<dyn History>> =
+            inputs.iter().map(|(_, history)| history.clone()).collect();
+        for (wanted, history) in inputs {
+            recorder.feed(wanted, history);
         }
-        let begun = traces.into_iter().enumerate().map(|(at, trace)| {
+        let begun = histories.into_iter().enumerate().map(|(at, history)| {
             let input = cursor
                 .and_then(|cursor| cursor.inputs.get(at))
                 .cloned()
@@ -77,7 +78,7 @@ impl Recorder {
                 taken: input.from,
                 input,
                 over: false,
-                trace,
+                history,
             }
         });
         let begun = Snapshot {
@@ -100,8 +101,8 @@ impl Recorder {
     }
 
     /// Adds an input; returns its counter.
-    fn feed(&self, wanted: Wanted, trace: Arc<dyn Trace>) -> Arc<AtomicU64> {
-        let feed = Feed::new(wanted, trace);
+    fn feed(&self, wanted: Wanted, history: Arc<dyn History>) -> Arc<AtomicU64> {
+        let feed = Feed::new(wanted, history);
         let taken = feed.taken.clone();
         lock(&self.feeds).feeds.push(feed);
         taken
@@ -121,7 +122,7 @@ impl Recorder {
         &self,
         round: u64,
         resumed: Option<Wanted>,
-        trace: Arc<dyn Trace>,
+        history: Arc<dyn History>,
     ) -> Arc<AtomicU64> {
         *lock(&self.feeds) = Feeds {
             feeds: Vec::new(),
@@ -132,9 +133,9 @@ impl Recorder {
                 .first_mut()
                 .and_then(|snapshot| snapshot.inputs.first_mut())
         {
-            above.trace = trace.clone();
+            above.history = history.clone();
         }
-        self.feed(resumed.unwrap_or_else(|| Wanted::since(0)), trace)
+        self.feed(resumed.unwrap_or_else(|| Wanted::since(0)), history)
     }
 
     /// Takes snapshots whenever possible, for tests.
@@ -319,14 +320,14 @@ impl Recorder {
                         most,
                         ..point
                     },
-                    above.trace.clone(),
+                    above.history.clone(),
                 )
             })
             .collect();
         drop(snapshots);
         to.cursor(&self.node, cursor);
-        for (point, trace) in above {
-            trace.save(point, to);
+        for (point, history) in above {
+            history.save(point, to);
         }
     }
 
@@ -363,21 +364,21 @@ impl Recorder {
             };
             let inputs = first.inputs.iter().enumerate();
             inputs
-                .map(|(at, above)| (reach(at, above), above.trace.clone()))
+                .map(|(at, above)| (reach(at, above), above.history.clone()))
                 .collect()
         };
-        for (reach, trace) in above {
-            trace.forget(reach);
+        for (reach, history) in above {
+            history.forget(reach);
         }
     }
 }
 
-/// The trace of one output of a node that takes snapshots.
-pub(crate) struct SnapshotTrace(pub Arc<Recorder>, pub usize);
+/// The history of one output of a node that takes snapshots.
+pub(crate) struct SnapshotHistory(pub Arc<Recorder>, pub usize);
 
-impl Trace for SnapshotTrace {
+impl History for SnapshotHistory {
     fn save(&self, point: Point, to: &mut Saving) {
-        let SnapshotTrace(recorder, output) = self;
+        let SnapshotHistory(recorder, output) = self;
         let outputs = recorder.produced.len();
         if outputs == 1 {
             return recorder.save_at(&[Some(point)], to);

@@ -2,27 +2,27 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Cursor, InputCursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
+use super::{Cursor, History, InputCursor, Log, OVER, Point, Saving, Trim, Wanted};
 use crate::sync::lock;
 
 /// The log of a segment that distributes over concatenation.
 pub(crate) struct SegmentLog {
     node: Arc<str>,
     /// Number of nodes in it that are not one-in-one-out.
-    through: u64,
+    not_one_to_one: u64,
     log: Mutex<Entries>,
-    above: Arc<dyn Trace>,
+    above: Arc<dyn History>,
 }
 
 struct Entries {
-    /// Position where the first piece begins.
+    /// Position where the first morsel begins.
     input: u64,
     output: u64,
-    pieces: Log<(u64, u64)>,
+    morsels: Log<(u64, u64)>,
     known: Resumed,
 }
 
-/// The rest of the input of pieces that are in the log since before the stop.
+/// The rest of the input of morsels that are in the log since before the stop.
 #[derive(Default)]
 struct Resumed {
     /// Items still to be taken.
@@ -36,7 +36,7 @@ impl Entries {
     /// if the log does not tell.
     fn most(&self, output: u64) -> u64 {
         let (mut end_in, mut end_out) = (self.input, self.output);
-        for &(inside, outside) in self.pieces.iter() {
+        for &(inside, outside) in self.morsels.iter() {
             if end_out >= output {
                 break;
             }
@@ -46,25 +46,25 @@ impl Entries {
     }
 }
 
-/// Maximum number of pieces of a segment in a checkpoint; neighbours are joined.
-const MOST_PIECES: usize = 256;
+/// Maximum number of morsels of a segment in a checkpoint; neighbours are joined.
+const MOST_MORSELS: usize = 256;
 
 impl SegmentLog {
     pub(crate) fn new(
         node: Arc<str>,
-        through: u64,
+        not_one_to_one: u64,
         trim: Trim,
-        above: Arc<dyn Trace>,
+        above: Arc<dyn History>,
     ) -> Arc<Self> {
         let log = Entries {
             input: 0,
             output: 0,
-            pieces: Log::new(trim),
+            morsels: Log::new(trim),
             known: Resumed::default(),
         };
         Arc::new(SegmentLog {
             node,
-            through,
+            not_one_to_one,
             log: Mutex::new(log),
             above,
         })
@@ -89,7 +89,7 @@ impl SegmentLog {
         (Wanted::new(holes, input), runs)
     }
 
-    /// Resumes from a cursor: the first `known` inputs belong to pieces of the cursor.
+    /// Resumes from a cursor: the first `known` inputs belong to morsels of the cursor.
     pub(crate) fn resume(&self, cursor: &Cursor, known: u64) {
         let mut log = lock(&self.log);
         (log.input, log.output) = (
@@ -99,14 +99,14 @@ impl SegmentLog {
         cursor
             .pieces
             .iter()
-            .for_each(|&piece| log.pieces.push(piece, join));
+            .for_each(|&morsel| log.morsels.push(morsel, join));
         log.known = Resumed {
             untaken: known,
             unfinished: known,
         };
     }
 
-    /// Returns how many items a piece that begins now may take.
+    /// Returns how many items a morsel that begins now may take.
     pub(crate) fn limit(&self) -> usize {
         match lock(&self.log).known.untaken {
             0 => usize::MAX,
@@ -120,46 +120,46 @@ impl SegmentLog {
         *left = left.saturating_sub(items as u64);
     }
 
-    /// Records a finished piece: numbers of inputs and outputs.
+    /// Records a finished morsel: numbers of inputs and outputs.
     pub(crate) fn push(&self, inside: u64, outside: u64) {
         let mut log = lock(&self.log);
         match &mut log.known.unfinished {
-            0 => log.pieces.push((inside, outside), join),
+            0 => log.morsels.push((inside, outside), join),
             left => *left = left.saturating_sub(inside),
         }
     }
 }
 
-/// Joins two pieces.
-fn join(piece: &mut (u64, u64), next: (u64, u64)) {
-    *piece = (piece.0 + next.0, piece.1 + next.1);
+/// Joins two morsels.
+fn join(morsel: &mut (u64, u64), next: (u64, u64)) {
+    *morsel = (morsel.0 + next.0, morsel.1 + next.1);
 }
 
-impl Trace for SegmentLog {
+impl History for SegmentLog {
     fn save(&self, point: Point, to: &mut Saving) {
         let (cursor, above) = {
             let log = lock(&self.log);
             let (mut input, mut output) = (log.input, log.output);
-            let mut pieces = Vec::new();
+            let mut morsels = Vec::new();
             let (mut end_in, mut end_out) = (input, output);
-            for &(inside, outside) in log.pieces.iter() {
-                if pieces.is_empty() && end_out + outside <= point.reach {
+            for &(inside, outside) in log.morsels.iter() {
+                if morsels.is_empty() && end_out + outside <= point.reach {
                     (input, output) = (end_in + inside, end_out + outside);
                 } else if end_out < point.from {
-                    pieces.push((inside, outside));
+                    morsels.push((inside, outside));
                 } else {
                     break;
                 }
                 (end_in, end_out) = (end_in + inside, end_out + outside);
             }
-            while pieces.len() > MOST_PIECES {
+            while morsels.len() > MOST_MORSELS {
                 let joined = |pair: &[(u64, u64)]| {
                     pair.iter()
-                        .fold((0, 0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1))
+                        .fold((0, 0), |sum, morsel| (sum.0 + morsel.0, sum.1 + morsel.1))
                 };
-                pieces = pieces.chunks(2).map(joined).collect();
+                morsels = morsels.chunks(2).map(joined).collect();
             }
-            // Pieces that begin after the wanted point are left to the resumed epoch.
+            // Morsels that begin after the wanted point are left to the resumed epoch.
             let inputs = vec![InputCursor {
                 from: input,
                 reach: input,
@@ -168,8 +168,8 @@ impl Trace for SegmentLog {
             let cursor = Cursor {
                 outputs: vec![output],
                 inputs,
-                pieces,
-                round: self.through,
+                pieces: morsels,
+                round: self.not_one_to_one,
                 ..Cursor::default()
             };
             let most = log.most(point.most).max(end_in);
@@ -191,7 +191,7 @@ impl Trace for SegmentLog {
             let mut guard = lock(&self.log);
             let log = &mut *guard;
             let (input, output) = (&mut log.input, &mut log.output);
-            log.pieces.trim(|pieces| match pieces.front() {
+            log.morsels.trim(|morsels| match morsels.front() {
                 Some(&(inside, outside)) if *output + outside <= before => {
                     (*input, *output) = (*input + inside, *output + outside);
                     true

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Cursor, InputCursor, OVER, Point, Trace, Wanted};
+use super::{Cursor, History, InputCursor, OVER, Point, Wanted};
 use crate::codec::pack;
 use crate::sync::lock;
 use crate::{Result, Wire};
@@ -34,7 +34,7 @@ pub(super) struct Above {
     pub taken: u64,
     /// True if the node had dropped the input, and will not ask for it when resumed from here.
     pub over: bool,
-    pub trace: Arc<dyn Trace>,
+    pub history: Arc<dyn History>,
 }
 
 impl Above {
@@ -57,17 +57,17 @@ pub(super) struct Feed {
     /// Places of the items that the pipe holds of it.
     pub held: Arc<Places>,
     wanted: Wanted,
-    trace: Arc<dyn Trace>,
+    history: Arc<dyn History>,
 }
 
 impl Feed {
-    pub(super) fn new(wanted: Wanted, trace: Arc<dyn Trace>) -> Self {
+    pub(super) fn new(wanted: Wanted, history: Arc<dyn History>) -> Self {
         let taken = Arc::new(AtomicU64::new(wanted.from() - wanted.holes().len() as u64));
         Feed {
             taken,
             held: Arc::default(),
             wanted,
-            trace,
+            history,
         }
     }
 
@@ -231,7 +231,7 @@ impl HeldPositions {
             input,
             taken,
             over,
-            trace: feed.trace.clone(),
+            history: feed.history.clone(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Cursor, InputCursor, LONG, Point, Saving, Trace, Trim, Wanted};
+use super::{Cursor, History, InputCursor, LONG, Point, Saving, Trim, Wanted};
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -100,12 +100,12 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// The trace of a node that gives its inputs in another order: a segment in bounded or arrival
+/// The history of a node that gives its inputs in another order: a segment in bounded or arrival
 /// order, and the nodes downstream. A repetition would come in yet another order, so nothing is
 /// repeated: inputs that were not delivered go through once more, and nothing else.
 pub(crate) struct Unordered {
     node: Arc<str>,
-    above: Arc<dyn Trace>,
+    above: Arc<dyn History>,
     /// True if its input comes in any order, too.
     unordered_input: bool,
     /// True if each output is of the next input.
@@ -168,10 +168,10 @@ fn told_wrongly(input: u64) -> String {
 }
 
 impl Unordered {
-    /// Makes the trace; `begun` are the wanted inputs.
+    /// Makes the history; `begun` are the wanted inputs.
     pub(crate) fn new(
         node: Arc<str>,
-        above: Arc<dyn Trace>,
+        above: Arc<dyn History>,
         (unordered_input, identity): (bool, bool),
         trim: Trim,
         begun: Wanted,
@@ -385,7 +385,7 @@ impl Unordered {
     }
 }
 
-impl Trace for Unordered {
+impl History for Unordered {
     fn save(&self, point: Point, to: &mut Saving) {
         let holes = to.pending.take().unwrap_or_default();
         let (pending, end) = match self.pending(point.from, &holes) {

@@ -237,10 +237,10 @@ impl Checked<'_> {
         }
         Some(match hints.once {
             true => format!(
-                "{name}: what it gives exists only once, so an epoch cannot go on with it in another process"
+                "{name}: its output exists only once, so an epoch cannot be resumed with it in another process"
             ),
             false => format!(
-                "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; {}",
+                "{name}: an epoch cannot be resumed in the middle of its output, since it does not save its state; {}",
                 hints.instead.unwrap_or("see `Hints::is_resumable`")
             ),
         })
@@ -410,7 +410,7 @@ impl Checked<'_> {
     fn says_what_is_uneven(&self) -> Option<String> {
         let world = self.world;
         (world > 1 && self.settings.uneven.is_none()).then(|| {
-            format!("{world} ranks, and nothing said of items that do not divide among them; call `uneven`")
+            format!("{world} ranks, and nothing says what becomes of items that do not divide among them; call `Builder::uneven`")
         })
     }
 

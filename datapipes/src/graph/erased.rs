@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 
 use super::any_items::{AnyItems, typed};
-use super::in_morsels::{Next, OneByOne, SharedGate, Taps, TapsOf};
+use super::in_morsels::{MorselInputs, MorselInputsOf, Next, OneByOne, SharedGate};
 use crate::budget::Hold;
 use crate::checkpoint::SegmentLog;
 use crate::items::{Chunks, Demand};
@@ -62,7 +62,12 @@ pub(crate) trait Edge: Send + Sync {
         produced: Option<Arc<AtomicU64>>,
     ) -> AnyItems;
     /// Makes a stream from which one piece after the other is taken.
-    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Box<dyn Taps>;
+    fn morsel_inputs(
+        &self,
+        items: AnyItems,
+        gate: SharedGate,
+        log: Arc<SegmentLog>,
+    ) -> Box<dyn MorselInputs>;
     /// Concatenates streams.
     fn one_by_one(&self, next: Next) -> AnyItems;
     /// Instruments a node's output: counts items, names errors, catches panics.
@@ -227,8 +232,13 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         Box::new(typed::<T>(items).counted(taken, produced))
     }
 
-    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Box<dyn Taps> {
-        Box::new(TapsOf::<T>::new(items, gate, pieces))
+    fn morsel_inputs(
+        &self,
+        items: AnyItems,
+        gate: SharedGate,
+        log: Arc<SegmentLog>,
+    ) -> Box<dyn MorselInputs> {
+        Box::new(MorselInputsOf::<T>::new(items, gate, log))
     }
 
     fn one_by_one(&self, next: Next) -> AnyItems {

@@ -18,48 +18,44 @@ pub(crate) struct Gate {
     pub ended: bool,
 }
 
-/// A stream from which one piece after the other is taken.
-pub(crate) trait Taps: Send {
-    /// Returns the next piece.
+/// A stream from which the inputs of one morsel after another are taken.
+pub(crate) trait MorselInputs: Send {
+    /// Returns the input of the next morsel.
     fn open(&self) -> AnyItems;
 }
 
 pub(crate) type SharedGate = Arc<Mutex<Gate>>;
 
-pub(super) struct TapsOf<T> {
+pub(super) struct MorselInputsOf<T> {
     items: Arc<Mutex<Items<T>>>,
     gate: SharedGate,
-    pieces: Arc<SegmentLog>,
+    log: Arc<SegmentLog>,
 }
 
-impl<T: Send + 'static> TapsOf<T> {
-    pub(super) fn new(items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Self {
-        TapsOf {
+impl<T: Send + 'static> MorselInputsOf<T> {
+    pub(super) fn new(items: AnyItems, gate: SharedGate, log: Arc<SegmentLog>) -> Self {
+        MorselInputsOf {
             items: Arc::new(Mutex::new(typed::<T>(items))),
             gate,
-            pieces,
+            log,
         }
     }
 }
 
-impl<T: Send + 'static> Taps for TapsOf<T> {
+impl<T: Send + 'static> MorselInputs for MorselInputsOf<T> {
     fn open(&self) -> AnyItems {
-        let (items, gate, pieces) = (self.items.clone(), self.gate.clone(), self.pieces.clone());
-        Box::new(Items::from_chunks(Tap {
-            items,
-            gate,
-            pieces,
-        }))
+        let (items, gate, log) = (self.items.clone(), self.gate.clone(), self.log.clone());
+        Box::new(Items::from_chunks(MorselInput { items, gate, log }))
     }
 }
 
-struct Tap<T> {
+struct MorselInput<T> {
     items: Arc<Mutex<Items<T>>>,
     gate: SharedGate,
-    pieces: Arc<SegmentLog>,
+    log: Arc<SegmentLog>,
 }
 
-impl<T: Send + 'static> Chunks<T> for Tap<T> {
+impl<T: Send + 'static> Chunks<T> for MorselInput<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         let mut gate = lock(&self.gate);
         if gate.left == 0 || gate.ended {
@@ -69,7 +65,7 @@ impl<T: Send + 'static> Chunks<T> for Tap<T> {
             Some(chunk) => {
                 gate.left -= chunk.len().min(gate.left);
                 gate.taken += chunk.len() as u64;
-                self.pieces.took(chunk.len());
+                self.log.took(chunk.len());
                 Poll::Ready(Some(chunk))
             }
             None => {

@@ -2,7 +2,7 @@
 //! an iterator.
 
 use crate::graph::{ENDLESS, Flow, Op, lengths_of_some};
-use crate::run::{Engine, Share};
+use crate::run::{Engine, RankShare};
 use crate::settings::Settings;
 use crate::{Arity, Rank, Role, Uneven};
 
@@ -28,7 +28,13 @@ impl Left {
     /// Returns the number for the epoch of one rank that has delivered this many. The length of a
     /// graph `edited` under way depends on the place where it was edited. `skips` is true if items
     /// that fail may be skipped.
-    pub fn of(engine: &Engine, share: Share, edited: bool, skips: bool, delivered: u64) -> Left {
+    pub fn of(
+        engine: &Engine,
+        share: RankShare,
+        edited: bool,
+        skips: bool,
+        delivered: u64,
+    ) -> Left {
         let Engine { flow, settings, .. } = engine;
         let budget = settings
             .max_steps

@@ -71,7 +71,7 @@ use online::OnlineTuner;
 use rank_epoch::Start;
 
 use crate::plan::Explain;
-use crate::run::{Engine, Resume, Share};
+use crate::run::{Engine, RankShare, Resume};
 use crate::settings::Settings;
 #[cfg(feature = "tune")]
 use crate::sync::lock;
@@ -154,7 +154,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
         let Settings { rank, uneven, .. } = self.engine.settings;
-        self.begin(epoch, vec![(Share { rank, uneven }, None)], false)
+        self.begin(epoch, vec![(RankShare { rank, uneven }, None)], false)
     }
 
     /// Saves the settings of this loader, and the number of requests in flight that its epochs have
@@ -213,7 +213,7 @@ impl<T: Send + 'static> DataLoader<T> {
     fn begin(
         &self,
         number: u64,
-        ranks: Vec<(Share, Option<(Saved, Resume)>)>,
+        ranks: Vec<(RankShare, Option<(Saved, Resume)>)>,
         edited: bool,
     ) -> Epoch<T> {
         let runs = Runs::default();

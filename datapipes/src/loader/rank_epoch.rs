@@ -15,13 +15,13 @@ use super::checkpoint::{Progress, Saved, saved};
 use super::latest::{Latest, Runs};
 use super::left::Left;
 use super::online::{OnlineTuner, Windows};
-use crate::checkpoint::{Point, Saving, Trace};
+use crate::checkpoint::{History, Point, Saving};
 use crate::graph::check::unequal_steps;
 use crate::graph::{FlowNode, Op};
 use crate::items::Demand;
 use crate::run::{
-    ConsumerEvents, ConsumerMoments, Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope,
-    Share, TraceLevel,
+    ConsumerEvents, ConsumerMoments, Cursors, DevicePrefetchGauge, Engine, RankShare, Resume,
+    Running, Scope, TraceLevel,
 };
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result, Work};
@@ -35,7 +35,7 @@ pub(super) struct Start {
     /// True if it goes on with a graph that has changed since.
     pub edited: bool,
     /// Ranks that are read in turn, and the place where each goes on.
-    pub ranks: Vec<(Share, Option<(Saved, Resume)>)>,
+    pub ranks: Vec<(RankShare, Option<(Saved, Resume)>)>,
     pub runs: Runs,
     /// The loader's latest epoch, which this one becomes when it begins.
     pub latest: Arc<Latest>,
@@ -46,7 +46,7 @@ pub(super) struct Start {
 pub(super) struct RankEpoch<T> {
     engine: Arc<Engine>,
     number: u64,
-    pub share: Share,
+    pub share: RankShare,
     on_error: OnError,
     /// Place where it is resumed.
     resume: Option<Resume>,
@@ -88,7 +88,7 @@ enum RankState<T> {
 }
 
 impl<T: Send + 'static> RankEpoch<T> {
-    pub fn new(start: &Start, share: Share, resume: Option<(Saved, Resume)>) -> Self {
+    pub fn new(start: &Start, share: RankShare, resume: Option<(Saved, Resume)>) -> Self {
         let Start {
             engine,
             number,
@@ -417,10 +417,10 @@ impl<T: Send + 'static> RankEpoch<T> {
         // An epoch that is polled as a stream is wired on a thread of its own, so that its trace
         // is there when the first item is.
         if let Some(figures) = &self.handed_over
-            && figures.trace.get().is_none()
-            && let Some(trace) = running.trace()
+            && figures.history.get().is_none()
+            && let Some(history) = running.history()
         {
-            let _ = figures.trace.set(trace);
+            let _ = figures.history.set(history);
         }
     }
 
@@ -522,8 +522,8 @@ impl<T: Send + 'static> RankEpoch<T> {
 #[derive(Clone, Default)]
 struct ReadFigures {
     gauge: Option<Arc<DevicePrefetchGauge>>,
-    /// Trace of the output, if checkpoints can be taken.
-    trace: Arc<OnceLock<Arc<dyn Trace>>>,
+    /// History of the output, if checkpoints can be taken.
+    history: Arc<OnceLock<Arc<dyn History>>>,
     /// Position that the consumer may still go back to, which is before the position that the stage
     /// has read.
     taken: Arc<AtomicU64>,
@@ -611,9 +611,9 @@ impl Stand {
             return Ok(Saved::new(flow, *progress, cursors));
         }
         let progress = self.progress(back);
-        let cursors = match self.figures.trace.get().filter(|_| !progress.drained) {
-            Some(trace) => saved(Saving::all(
-                &**trace,
+        let cursors = match self.figures.history.get().filter(|_| !progress.drained) {
+            Some(history) => saved(Saving::all(
+                &**history,
                 Point::at(progress.delivered + progress.skipped),
             ))?,
             None => Cursors::default(),

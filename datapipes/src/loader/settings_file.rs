@@ -10,7 +10,7 @@ use super::trace::blocks;
 use super::whole_file::{probe, replace_shared};
 use crate::graph::Flow;
 use crate::run::Requests;
-use crate::settings::Found;
+use crate::settings::TunedSettings;
 use crate::{BoxError, Error, ErrorKind, Result};
 
 /// Version of the format. Version 1 has no `requests`; up to version 2, what the loader tuned itself
@@ -45,7 +45,7 @@ pub(super) struct Kept {
     pub workers: Option<usize>,
     pub prefetch: Option<usize>,
     /// Values that the loader found while it ran, and would change again.
-    pub found: Found,
+    pub found: TunedSettings,
     pub requests: Vec<Requests>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<Kept> {
         [] => Ok(Kept {
             workers: form.workers,
             prefetch: form.prefetch,
-            found: Found {
+            found: TunedSettings {
                 workers: form.tuned_workers,
                 prefetch: form.tuned_prefetch,
             },

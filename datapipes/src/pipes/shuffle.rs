@@ -1,10 +1,12 @@
 //! Changes the order at random, within a buffer.
 
+mod snapshots;
+
 use std::task::{self, Poll, ready};
 
+use self::snapshots::{ShuffleState, Snapshots};
 use crate::{
-    Chunk, Chunks, Context, Demand, Graph, Hints, Items, Lineage, Origin, Pipe, Reader, Result,
-    Rng, Role, Wire, Writer,
+    Chunk, Chunks, Context, Demand, Graph, Hints, Items, Lineage, Origin, Pipe, Rng, Role,
 };
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
@@ -54,9 +56,11 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
             .as_ref()
             .map(|state| Refill::new(state.slots(size, &mut rng)));
         let book = match cx.lineage() {
-            Some(lineage) => Book::Lineage(lineage.clone(), Vec::new()),
-            None if cx.is_resumable() => Book::Snapshots(Snapshots::new(cx.clone(), restored)),
-            None => Book::Nothing,
+            Some(lineage) => Bookkeeping::Lineage(lineage.clone(), Vec::new()),
+            None if cx.is_resumable() => {
+                Bookkeeping::Snapshots(Snapshots::new(cx.clone(), restored))
+            }
+            None => Bookkeeping::Nothing,
         };
         Items::from_chunks(Shuffled {
             input,
@@ -107,7 +111,7 @@ struct Shuffled<T> {
     draining: bool,
     /// Contents of the buffer when the epoch was stopped, while they come again.
     refill: Option<Refill<T>>,
-    book: Book,
+    book: Bookkeeping,
 }
 
 impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
@@ -117,7 +121,7 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
                 return Poll::Ready(Some(errors));
             }
         }
-        if let Book::Snapshots(book) = &mut self.book
+        if let Bookkeeping::Snapshots(book) = &mut self.book
             && (self.draining || self.values.len() == self.size)
         {
             book.snapshot(&self.rng, self.values.len(), self.draining);
@@ -173,13 +177,13 @@ impl<T> Shuffled<T> {
             &mut self.origins[..self.size],
         );
         match &mut self.book {
-            Book::Nothing => swap_in(chunk, buffer, &mut self.rng, |_| ()),
-            Book::Snapshots(book) => {
+            Bookkeeping::Nothing => swap_in(chunk, buffer, &mut self.rng, |_| ()),
+            Bookkeeping::Snapshots(book) => {
                 book.pass_errors(chunk);
                 let note = book.swaps(chunk.values().len(), self.size);
                 swap_in(chunk, buffer, &mut self.rng, note);
             }
-            Book::Lineage(lineage, positions) => {
+            Bookkeeping::Lineage(lineage, positions) => {
                 let mut passing = lineage.taken(chunk.len());
                 let places: Vec<usize> = value_places(chunk).collect();
                 let mut values = places.into_iter();
@@ -194,7 +198,7 @@ impl<T> Shuffled<T> {
 
     /// Permutes the items that are left at the end of the input.
     fn permute(&mut self) {
-        if let Book::Snapshots(book) = &mut self.book {
+        if let Bookkeeping::Snapshots(book) = &mut self.book {
             book.drains(&self.rng, self.values.len());
         }
         // The same draws permute all columns.
@@ -203,7 +207,7 @@ impl<T> Shuffled<T> {
         let swap = |a: usize, b: usize| {
             values.swap(a, b);
             origins.swap(a, b);
-            if let Book::Lineage(_, positions) = book {
+            if let Bookkeeping::Lineage(_, positions) = book {
                 positions.swap(a, b);
             }
         };
@@ -214,7 +218,7 @@ impl<T> Shuffled<T> {
     /// how many are asked for at once.
     fn take_last(&mut self, most: usize) -> Chunk<T> {
         let left = self.values.len().saturating_sub(most);
-        if let Book::Lineage(lineage, positions) = &mut self.book {
+        if let Bookkeeping::Lineage(lineage, positions) = &mut self.book {
             lineage.gave_each(reversed(positions.split_off(left)));
         }
         Chunk::from_columns(
@@ -262,14 +266,8 @@ fn value_places<T>(chunk: &Chunk<T>) -> impl Iterator<Item = usize> {
     (0..chunk.len()).filter(move |place| errors.next_if_eq(place).is_none())
 }
 
-/// Returns the number below `n` that [`Rng::below`] makes of a word; `None` if it rejects the word.
-fn word_below(word: u32, n: u32) -> Option<u32> {
-    let product = u64::from(word) * u64::from(n);
-    (product as u32 >= n.wrapping_neg() % n).then_some((product >> 32) as u32)
-}
-
 /// Bookkeeping of the items in the buffer.
-enum Book {
+enum Bookkeeping {
     /// Nothing, since no checkpoints can be taken.
     Nothing,
     /// Items come in order: snapshots tell what is in the buffer.
@@ -278,130 +276,21 @@ enum Book {
     Lineage(Lineage, Vec<u64>),
 }
 
-impl Book {
+impl Bookkeeping {
     /// Records that the items of a chunk go to free places, and that its errors pass.
     fn filled<T>(&mut self, chunk: &Chunk<T>) {
         match self {
-            Book::Nothing => {}
-            Book::Snapshots(book) => {
+            Bookkeeping::Nothing => {}
+            Bookkeeping::Snapshots(book) => {
                 book.pass_errors(chunk);
-                let filled = book.items.len() as u64;
-                book.items
-                    .extend(filled..filled + chunk.values().len() as u64);
+                book.fill(chunk.values().len());
             }
-            Book::Lineage(lineage, positions) => {
+            Bookkeeping::Lineage(lineage, positions) => {
                 let taken = lineage.taken(chunk.len());
                 positions.extend(value_places(chunk).map(|place| taken[place]));
                 lineage.gave_each(chunk.error_places().map(|place| taken[place]).collect());
             }
         }
-    }
-}
-
-/// Snapshot of a shuffle. The contents of the buffer follow from it: the draws alone decide which
-/// item went to which place, and they can be gone through from the last one back until every place
-/// is known.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct ShuffleState {
-    /// Items that took the place of another.
-    steps: u64,
-    /// Words that were drawn for them.
-    words: u64,
-    /// Number of items that were in the buffer at the end of the input, and number left.
-    draining: Option<(u64, u64)>,
-    /// Errors that had passed before the oldest item in the buffer, or earlier; and the positions
-    /// of later errors.
-    before: u64,
-    errors: Vec<u64>,
-}
-
-impl Wire for ShuffleState {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        to.number(self.steps);
-        to.number(self.words);
-        self.draining.encode(to)?;
-        to.number(self.before);
-        self.errors.encode(to)
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (steps, words) = (from.number()?, from.number()?);
-        let draining: Option<(u64, u64)> = Wire::decode(from)?;
-        let (before, errors) = (from.number()?, Vec::decode(from)?);
-        if steps > words
-            || words > FAR
-            || before > FAR
-            || draining.is_some_and(|(all, left)| left > all)
-            || !errors.is_sorted_by(|a, b| a < b)
-        {
-            return Err(Reader::damaged(
-                "numbers of a shuffle that contradict each other",
-            ));
-        }
-        Ok(ShuffleState {
-            steps,
-            words,
-            draining,
-            before,
-            errors,
-        })
-    }
-}
-
-/// Bound on positions.
-const FAR: u64 = 1 << 62;
-/// Words gone through at once, from the last one back.
-const BLOCK: u64 = 4096;
-
-impl ShuffleState {
-    /// Returns the number of the input item in each place. Leaves the generator where it was.
-    fn slots(&self, size: usize, rng: &mut Rng) -> Vec<u64> {
-        let filled = self
-            .draining
-            .map_or(size, |(all, _)| size.min(all as usize));
-        let mut slots = vec![u64::MAX; filled];
-        let (mut missing, mut step, mut end) = (filled, self.steps, self.words);
-        let mut block = Vec::with_capacity(BLOCK as usize);
-        while missing > 0 && end > 0 {
-            let begin = end.saturating_sub(BLOCK);
-            rng.seek(begin);
-            block.clear();
-            block.extend((begin..end).map(|_| rng.next_u32()));
-            for place in block
-                .iter()
-                .rev()
-                .filter_map(|&word| word_below(word, size as u32))
-            {
-                step = step.saturating_sub(1);
-                if let Some(slot @ &mut u64::MAX) = slots.get_mut(place as usize) {
-                    *slot = size as u64 + step;
-                    missing -= 1;
-                }
-            }
-            end = begin;
-        }
-        for (place, slot) in slots
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, slot)| **slot == u64::MAX)
-        {
-            *slot = place as u64;
-        }
-        rng.seek(self.words);
-        if let Some((_, left)) = self.draining {
-            permute(rng, |a, b| slots.swap(a, b), filled);
-            slots.truncate(left as usize);
-        }
-        slots
-    }
-
-    /// Returns the position of an item in the input, where errors count, too.
-    fn position(&self, item: u64) -> u64 {
-        self.errors
-            .iter()
-            .fold(item + self.before, |position, &error| {
-                position + u64::from(error <= position)
-            })
     }
 }
 
@@ -420,98 +309,6 @@ impl<T> Refill<T> {
             slots: slots.iter().map(|_| None).collect(),
             places: places.into_iter(),
         }
-    }
-}
-
-/// Bookkeeping for snapshots of a shuffle: the draws, and the numbers of the items in the buffer.
-struct Snapshots {
-    cx: Context,
-    state: ShuffleState,
-    /// Number of the item in each place.
-    items: Vec<u64>,
-    /// Lower bound on the numbers of items in the buffer.
-    oldest: u64,
-    /// Step at which the oldest is to be looked for again.
-    look: u64,
-}
-
-impl Snapshots {
-    fn new(cx: Context, restored: Option<ShuffleState>) -> Self {
-        // A shuffle that was put into a graph later may begin in the middle.
-        let begins = || ShuffleState {
-            before: cx.position(0),
-            ..ShuffleState::default()
-        };
-        Snapshots {
-            state: restored.unwrap_or_else(begins),
-            cx,
-            items: Vec::new(),
-            oldest: 0,
-            look: 0,
-        }
-    }
-
-    /// Records the positions of the errors in a chunk that was taken just now.
-    fn pass_errors<T>(&mut self, chunk: &Chunk<T>) {
-        if chunk.errors() == 0 {
-            return;
-        }
-        let begin = self.cx.position(0) - chunk.len() as u64;
-        let errors = chunk.error_places().map(|place| begin + place as u64);
-        self.state.errors.extend(errors);
-    }
-
-    /// Records that this many items take the places of others. The returned function gets the place
-    /// of each.
-    #[inline]
-    fn swaps(&mut self, items: usize, size: usize) -> impl FnMut(usize) {
-        let mut number = size as u64 + self.state.steps;
-        self.state.steps += items as u64;
-        let items = &mut self.items[..size];
-        move |place| {
-            items[place] = number;
-            number += 1;
-        }
-    }
-
-    /// Records that the input has ended with this many items in the buffer.
-    fn drains(&mut self, rng: &Rng, buffered: usize) {
-        self.state.words = rng.position();
-        self.state.draining = Some((buffered as u64, buffered as u64));
-    }
-
-    /// Records that the buffer was filled again after a stop.
-    fn refilled(&mut self, size: usize, buffered: usize, rng: &mut Rng) {
-        self.items = self.state.slots(size, rng);
-        self.items.truncate(buffered);
-        self.oldest = self.items.iter().copied().min().unwrap_or(0);
-    }
-
-    /// Takes a snapshot if one is due.
-    fn snapshot(&mut self, rng: &Rng, buffered: usize, draining: bool) {
-        if !self.cx.is_due() {
-            return;
-        }
-        if !draining {
-            self.state.words = rng.position();
-        }
-        if self.state.steps >= self.look && !draining {
-            self.oldest = self.items.iter().copied().min().unwrap_or(0);
-            self.look = self.state.steps + self.items.len() as u64 / 4;
-            let reach = self.state.position(self.oldest);
-            let passed = self.state.errors.partition_point(|&error| error < reach);
-            self.state.before += passed as u64;
-            self.state.errors.drain(..passed);
-        }
-        let state = &mut self.state;
-        if let Some((_, left)) = &mut state.draining {
-            *left = buffered as u64;
-        }
-        let oldest = self.oldest;
-        self.cx.snapshot_with(|held| {
-            held.hold_since(state.position(oldest));
-            state.clone()
-        });
     }
 }
 
@@ -547,8 +344,8 @@ impl<T: Send + 'static> Shuffled<T> {
         // An item that is missing now leaves its place to the next.
         (self.values, self.origins) = std::mem::take(slots).into_iter().flatten().unzip();
         self.refill = None;
-        if let Book::Snapshots(book) = &mut self.book {
-            self.draining = book.state.draining.is_some();
+        if let Bookkeeping::Snapshots(book) = &mut self.book {
+            self.draining = book.is_draining();
             book.refilled(self.size, self.values.len(), &mut self.rng);
         }
         Poll::Ready(None)

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::batch_buffer::{RowCursor, Rows};
+use crate::context::Offload;
 use crate::graph::{AnyItems, AnyPipe, Edge};
 use crate::{Context, Error};
 
@@ -23,6 +24,13 @@ pub(crate) struct Link {
 }
 
 impl Chain {
+    /// Has blocking work of all pipes done by this.
+    pub(super) fn offload_to(&mut self, offload: Arc<dyn Offload>) {
+        for link in &mut self.links {
+            link.context = link.context.with_offload(offload.clone());
+        }
+    }
+
     /// Applies the chain to items. Their first one is number `first` of the segment's input.
     pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
         for Link {

@@ -61,7 +61,7 @@ pub(crate) use deadlock::{DeadlockCheck, QUIET, StarvedCheck};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 #[cfg(feature = "tune")]
 pub(crate) use engine::Requests;
-pub(crate) use engine::{Cursors, Engine, EpochRun, EpochsSeen, Resume, Running, Share};
+pub(crate) use engine::{Cursors, Engine, EpochRun, EpochsSeen, RankShare, Resume, Running};
 pub use engine::{SkipStats, Skipped};
 pub(crate) use gauge::QueueGauge;
 #[cfg(any(feature = "metrics", feature = "monitor"))]

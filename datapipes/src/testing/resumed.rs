@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{MARK, Outcome, block_on, outcome};
 use crate::checkpoint::{
-    ByPosition, Cursor, NodeState, Point, Recorder, Saving, SnapshotTrace, Trim,
+    ByPosition, Cursor, NodeState, Point, Recorder, Saving, SnapshotHistory, Trim,
 };
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
 
@@ -195,7 +195,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Returns its cursor.
     pub(super) fn stop(self) -> (u64, Cursor) {
-        let mut saving = Saving::all(&SnapshotTrace(self.recorder, 0), Point::at(self.position));
+        let mut saving = Saving::all(&SnapshotHistory(self.recorder, 0), Point::at(self.position));
         assert!(
             saving.problem.is_none(),
             "cannot take a snapshot: {}",

@@ -7,7 +7,8 @@ use super::node::{Node, Reading, Way, is_overrun, nothing};
 use super::{Outcome, outcome};
 use crate::Wanted;
 use crate::checkpoint::{
-    ByPosition, Cursor, InputCursor, NodeState, Point, Recorder, Saving, SnapshotTrace, Trace, Trim,
+    ByPosition, Cursor, History, InputCursor, NodeState, Point, Recorder, Saving, SnapshotHistory,
+    Trim,
 };
 
 const NODE: &str = "node";
@@ -16,9 +17,9 @@ const NODE: &str = "node";
 type Stop = (Cursor, Vec<Wanted>);
 
 /// All outputs of a node at once.
-struct Outputs(Vec<(SnapshotTrace, Point)>);
+struct Outputs(Vec<(SnapshotHistory, Point)>);
 
-impl Trace for Outputs {
+impl History for Outputs {
     fn save(&self, _: Point, to: &mut Saving) {
         self.0
             .iter()
@@ -70,10 +71,10 @@ impl<T: Send + 'static> Running<T> {
                 .expect("a place in each input"),
             None => Wanted::new(Vec::new(), 0),
         };
-        let trace =
-            |at: usize| Arc::new(ByPosition(format!("input {at}").into())) as Arc<dyn Trace>;
+        let history =
+            |at: usize| Arc::new(ByPosition(format!("input {at}").into())) as Arc<dyn History>;
         let inputs = (0..node.feeds.len())
-            .map(|at| (of_input(at), trace(at)))
+            .map(|at| (of_input(at), history(at)))
             .collect();
         let recorder = Recorder::new(
             NODE.into(),
@@ -193,7 +194,7 @@ impl<T: Send + 'static> Running<T> {
                 reach: first.unwrap_or(from),
                 ..Point::at(from)
             };
-            (SnapshotTrace(recorder.clone(), at), place)
+            (SnapshotHistory(recorder.clone(), at), place)
         });
         let mut saving = Saving::all(&Outputs(places.collect()), Point::at(0));
         assert!(

@@ -162,7 +162,9 @@ impl Header {
             .any(|c| h % c.h != 0 || v % c.v != 0)
         {
             let factors: Vec<_> = self.components().iter().map(|c| (c.h, c.v)).collect();
-            return unsupported(&format!("sampling factors {factors:?}"));
+            return unsupported(&format!(
+                "sampling factors {factors:?}, which do not divide the greatest"
+            ));
         }
         Ok(())
     }

@@ -108,14 +108,19 @@ pub(super) fn find_in<'a>(
     let Ok(length) = usize::try_from(length) else {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            format!("a head of {length} bytes"),
+            format!("the header of a message has an impossible length, {length} bytes"),
         ));
     };
     let Some(head) = rest.get(start..start.saturating_add(length)) else {
-        return cut("the head", rest.len().saturating_sub(start), length as u64);
+        return cut(
+            "the header of a message",
+            rest.len().saturating_sub(start),
+            length as u64,
+        );
     };
     let head = root_as_message(aligned(head, copy)).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, "the head").with_source(error.to_string())
+        Error::new(ErrorKind::Corrupt, "the header of a message cannot be read")
+            .with_source(error.to_string())
     })?;
     let body_at = at + start + length;
     let there = data.len() - body_at;
@@ -124,10 +129,13 @@ pub(super) fn find_in<'a>(
             head,
             body: body_at..body_at + length,
         })),
-        Ok(length) => cut("the body", there, length as u64),
+        Ok(length) => cut("the body of a message", there, length as u64),
         Err(_) => Err(Error::new(
             ErrorKind::Corrupt,
-            format!("a body of {} bytes", head.bodyLength()),
+            format!(
+                "the body of a message has an impossible length, {} bytes",
+                head.bodyLength()
+            ),
         )),
     }
 }

@@ -17,7 +17,7 @@ use super::framing::{Batches, RowsOf};
 use super::{rows, weight, wrong_columns};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion, Packing, content, reader};
-use crate::formats::framing::Splitter;
+use crate::formats::framing::RecordSplitter;
 use crate::formats::{FileEntries, FileEntry, Format, Row, value};
 pub use indexed::IndexedArrowRows;
 
@@ -152,9 +152,9 @@ impl Format for ArrowIpc {
             false => Ok(self.batches(file, cx)?.0),
         }
     }
-    fn splitter(&self) -> Option<Splitter<RecordBatch>> {
+    fn splitter(&self) -> Option<RecordSplitter<RecordBatch>> {
         Some(
-            Splitter::new(self.framing(false))
+            RecordSplitter::new(self.framing(false))
                 .expansion(self.expansion)
                 .packing(packing),
         )
@@ -218,10 +218,10 @@ impl Format for ArrowRows {
         let (batches, most) = self.0.batches(file, cx)?;
         Ok(rows(batches, most))
     }
-    fn splitter(&self) -> Option<Splitter<Row>> {
+    fn splitter(&self) -> Option<RecordSplitter<Row>> {
         let framing = RowsOf(self.0.framing(true));
         Some(
-            Splitter::new(framing)
+            RecordSplitter::new(framing)
                 .expansion(self.0.expansion)
                 .packing(packing),
         )

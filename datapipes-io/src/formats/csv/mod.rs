@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compression::Expansion;
-use super::{FileEntries, Format, Row, Splitter, value};
+use super::{FileEntries, Format, RecordSplitter, Row, value};
 use crate::File;
 
 /// Reads CSV and TSV files (RFC 4180). An item is a row: by the names of the columns, as a list of
@@ -194,9 +194,9 @@ impl<T: Send + 'static> Format for Csv<T> {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<T>> {
+    fn splitter(&self) -> Option<RecordSplitter<T>> {
         let framing = framing::RowFraming::new(self.options, self.read);
-        Some(Splitter::new(framing).expansion(self.options.expansion))
+        Some(RecordSplitter::new(framing).expansion(self.options.expansion))
     }
     fn weigh(&self, item: &T) -> Option<usize> {
         value::weigh(item)

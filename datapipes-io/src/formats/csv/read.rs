@@ -197,7 +197,7 @@ impl<T> Rows<T> {
         if there != due {
             return Err(self.at(
                 ErrorKind::Corrupt,
-                &format!("{there} fields, and {due} are due"),
+                &format!("{there} fields, in a file whose rows have {due}"),
             ));
         }
         let row = (self.read)(&self.record, self.head.names.as_ref());

@@ -116,7 +116,7 @@ fn rows_are_types_of_serde() {
 fn ragged_rows_tell_line_and_place_and_others_follow() {
     let said = |line, byte, there| {
         Err(format!(
-            "csv: 0:0/1: corrupt: line {line}, byte {byte}: {there} fields, and 2 are due"
+            "csv: 0:0/1: corrupt: line {line}, byte {byte}: {there} fields, in a file whose rows have 2"
         ))
     };
     let read = |text: &'static str| lists(Csv::new(), text);
@@ -163,7 +163,7 @@ fn the_place_is_right_behind_many_blocks() {
             assert_eq!(read.len(), 8_004);
             assert_eq!(read[7_999], list(&["1", &format!("two{end}lines")]));
             let bad = at - "bad1,\u{fc}".len() - 2 * end.len();
-            let ragged = format!("line 16002, byte {bad}: 1 fields, and 2 are due");
+            let ragged = format!("line 16002, byte {bad}: 1 fields, in a file whose rows have 2");
             assert!(
                 read[8_000].as_ref().unwrap_err().ends_with(&ragged),
                 "{read:?}",

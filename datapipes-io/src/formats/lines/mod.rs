@@ -6,7 +6,7 @@ use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::compression::Expansion;
-use super::{FileEntries, Format, Splitter};
+use super::{FileEntries, Format, RecordSplitter};
 use crate::File;
 pub(super) use split::Line;
 use split::LineFraming;
@@ -66,8 +66,9 @@ impl Options {
         self,
         skip_blank: bool,
         read: fn(&Line<'_>) -> Result<T>,
-    ) -> Splitter<T> {
-        Splitter::new(LineFraming::new(self.max_line, skip_blank, read)).expansion(self.expansion)
+    ) -> RecordSplitter<T> {
+        RecordSplitter::new(LineFraming::new(self.max_line, skip_blank, read))
+            .expansion(self.expansion)
     }
 }
 
@@ -110,7 +111,7 @@ impl Format for Lines {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<String>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<String>> {
+    fn splitter(&self) -> Option<RecordSplitter<String>> {
         Some(
             self.options
                 .splitter(false, |line| match std::str::from_utf8(line.text) {
@@ -155,7 +156,7 @@ impl Format for ByteLines {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<Bytes>> {
+    fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(self.options.splitter(false, |line| Ok(line.to_bytes())))
     }
     fn weigh(&self, line: &Bytes) -> Option<usize> {

@@ -69,7 +69,7 @@ impl Environment {
                 if size < want {
                     return Err(Error::new(
                         ErrorKind::Truncated,
-                        format!("{size} of {want} bytes"),
+                        format!("the file has {size} of {want} bytes"),
                     ));
                 }
                 Shared {

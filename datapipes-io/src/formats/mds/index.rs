@@ -80,8 +80,9 @@ impl MdsIndex {
     /// than `zstd`, `gz` and `bz2`, and an encoding of a column that is unknown, or is `pkl`.
     /// Errors name shard and column.
     pub fn parse(json: &[u8]) -> Result<MdsIndex> {
-        let said: SaidIndex = serde_json::from_slice(json)
-            .map_err(|error| Error::new(ErrorKind::Corrupt, "the index").with_source(error))?;
+        let said: SaidIndex = serde_json::from_slice(json).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, "the index cannot be read").with_source(error)
+        })?;
         if said.version != VERSION {
             let what = format!("version {} of the index, not {VERSION}", said.version);
             return Err(Error::new(ErrorKind::Unsupported, what));

@@ -10,7 +10,7 @@ use rmpv::Value;
 use serde::de::DeserializeOwned;
 
 use super::compression::{Codec, Expansion};
-use super::framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
+use super::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use super::json_lines::shortened;
 use super::{FileEntries, Format, value};
 use crate::File;
@@ -155,10 +155,10 @@ impl<T: Send + 'static> Format for MsgPack<T> {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<T>> {
+    fn splitter(&self) -> Option<RecordSplitter<T>> {
         let packing = |data: &[u8], _: &str| Ok(Codec::of_magic(data).map(Codec::packing));
         Some(
-            Splitter::new(self.clone())
+            RecordSplitter::new(self.clone())
                 .expansion(self.options.expansion)
                 .packing(packing),
         )

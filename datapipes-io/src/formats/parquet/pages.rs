@@ -64,7 +64,9 @@ impl Pages {
                 }
                 // Each entry takes at least one byte.
                 DICTIONARY if values > bytes => {
-                    return Err(corrupt(&format!("{values} words in {bytes} bytes")));
+                    return Err(corrupt(&format!(
+                        "a dictionary of {values} values in {bytes} bytes"
+                    )));
                 }
                 _ => (),
             }

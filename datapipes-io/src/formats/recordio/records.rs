@@ -5,7 +5,7 @@ use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::{HEAD, LENGTH_BITS, MAGIC, place};
 use crate::File;
-use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use crate::formats::{FileEntries, Format};
 
 /// Reads the records of RecordIO files, as MXNet's `im2rec` writes them;
@@ -65,8 +65,8 @@ impl Format for RecordIo {
     fn open(&self, file: File, _: &Context) -> Result<FileEntries<Bytes>> {
         Ok(self.clone().entries(file.data, RecordPosition::default()))
     }
-    fn splitter(&self) -> Option<Splitter<Bytes>> {
-        Some(Splitter::new(self.clone()).packing(|_, _| Ok(None)))
+    fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
+        Some(RecordSplitter::new(self.clone()).packing(|_, _| Ok(None)))
     }
     fn weigh(&self, record: &Bytes) -> Option<usize> {
         Some(record.len() + size_of::<Bytes>())

@@ -4,7 +4,7 @@ use datapipes::{Context, Result};
 
 use super::{Example, TfRecords, place};
 use crate::File;
-use crate::formats::{FileEntries, Format, Splitter};
+use crate::formats::{FileEntries, Format, RecordSplitter};
 
 /// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
 ///
@@ -50,7 +50,7 @@ impl Format for TfExamples {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Example>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<Example>> {
+    fn splitter(&self) -> Option<RecordSplitter<Example>> {
         Some(self.records.splitter_by(|data, at| {
             Example::parse(data).map_err(|error| error.within(place(at.record, at.offset)))
         }))

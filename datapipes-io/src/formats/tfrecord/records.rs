@@ -6,7 +6,7 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use super::{FOOT, HEAD, check_data, place, stated_len, zlib};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion};
-use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, Splitter, records};
+use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use crate::formats::{FileEntries, Format};
 
 /// Reads the records of TFRecord files without decoding them; see
@@ -94,14 +94,14 @@ impl TfRecords {
     }
 
     /// Returns the splitter of a file into records, with a function of each record.
-    pub(super) fn splitter_by<T: Send + 'static>(&self, read: ReadRecord<T>) -> Splitter<T> {
+    pub(super) fn splitter_by<T: Send + 'static>(&self, read: ReadRecord<T>) -> RecordSplitter<T> {
         let framing = Records {
             most: self.most,
             unchecked: self.unchecked,
             read,
             refused: None,
         };
-        Splitter::new(framing)
+        RecordSplitter::new(framing)
             .expansion(self.expansion)
             .packing(|data, _| {
                 // A record of 559903 bytes begins like a gzip file; its checksum tells the
@@ -124,7 +124,7 @@ impl Format for TfRecords {
     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
         self.splitter().expect("there is one").open(file, cx)
     }
-    fn splitter(&self) -> Option<Splitter<Bytes>> {
+    fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(self.splitter_by(|data, _| Ok(data)))
     }
     fn settings(&self) -> String {

@@ -1,7 +1,7 @@
 //! A checkpoint as bytes.
 
 use super::{Checkpoint, Saved, SavedNode};
-use crate::checkpoint::{Cursor, InputCursor};
+use crate::checkpoint::{Cursor, InputCursor, MAX_POSITION};
 use crate::rng::hash_bytes;
 use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
 
@@ -66,7 +66,7 @@ impl Checkpoint {
         let near = |all: u64, saved: &Saved| {
             all.checked_add(saved.delivered)?
                 .checked_add(saved.skipped)
-                .filter(|&all| all < FAR)
+                .filter(|&all| all < MAX_POSITION)
         };
         let counted = ranks.iter().try_fold(0, near).is_some();
         let ascend = ranks.is_sorted_by(|a, b| a.rank < b.rank);
@@ -82,16 +82,16 @@ fn is_one(saved: &Saved) -> bool {
         node.inputs.iter().all(|&input| input < at as u64)
             && node.cursor.as_ref().is_none_or(is_sane)
     };
-    saved.rank < saved.world && saved.world < FAR && saved.nodes.iter().enumerate().all(known)
+    saved.rank < saved.world
+        && saved.world < MAX_POSITION
+        && saved.nodes.iter().enumerate().all(known)
 }
 
-/// Bound on the progress of an epoch.
-const FAR: u64 = 1 << 62;
 /// Bound on the pieces and items held at once.
 const MANY: u64 = 1 << 24;
 
 fn is_sane(cursor: &Cursor) -> bool {
-    let near = |number: &u64| *number < FAR;
+    let near = |number: &u64| *number < MAX_POSITION;
     let sum = |sum: u64, some: u64| sum.checked_add(some).filter(near);
     let inside = cursor
         .pieces

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::checkpoint::{Cursor, Saving};
 use crate::graph::{Flow, FlowNode};
 use crate::rng::hash_bytes;
-use crate::run::{Cursors, Share};
+use crate::run::{Cursors, RankShare};
 use crate::settings::Settings;
 use crate::{Result, Uneven, Writer};
 
@@ -180,7 +180,7 @@ pub(super) struct Progress {
     pub seed: u64,
     pub epoch: u64,
     /// The rank's share.
-    pub share: Share,
+    pub share: RankShare,
     pub finished: bool,
     /// True if nothing is left, whatever the budget of steps.
     pub drained: bool,

@@ -6,7 +6,7 @@ use super::compare::compare;
 use super::edited::{Edited, edits_without_a_place, is_alike, stand_in};
 use super::{Checkpoint, Saved, SavedNode, elastic, nodes};
 use crate::graph::Flow;
-use crate::run::{Resume, Share};
+use crate::run::{RankShare, Resume};
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Rank, Result};
 
@@ -23,8 +23,8 @@ impl Checkpoint {
         flow: &Flow,
         settings: &Settings,
         edited: Option<Edited>,
-    ) -> Result<Vec<(Share, Saved, Resume)>> {
-        let own = Share {
+    ) -> Result<Vec<(RankShare, Saved, Resume)>> {
+        let own = RankShare {
             rank: settings.rank,
             uneven: settings.uneven,
         };
@@ -72,7 +72,7 @@ impl Checkpoint {
             let Some(saved) = self.0.iter().find(|saved| saved.rank == rank as u64) else {
                 return Err(refused(format!("where rank {rank} stands is not in it")));
             };
-            let share = Share {
+            let share = RankShare {
                 rank: Rank {
                     index: rank,
                     world: world as usize,

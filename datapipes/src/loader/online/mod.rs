@@ -12,7 +12,7 @@ pub(super) use self::search::MOST_READY;
 use self::search::{Figures, MayChange, Search, Setting};
 use crate::run::{Engine, EpochRun, EpochsSeen};
 #[cfg(feature = "tune")]
-use crate::settings::Found;
+use crate::settings::TunedSettings;
 use crate::sync::lock;
 
 /// Smallest number of batches of a window, and its shortest time.
@@ -55,13 +55,13 @@ impl OnlineTuner {
     /// Returns workers and prefetch where others are better than those of the plan, and otherwise what
     /// an earlier run found.
     #[cfg(feature = "tune")]
-    pub fn found(&self, engine: &Engine) -> Found {
+    pub fn found(&self, engine: &Engine) -> TunedSettings {
         let Setting {
             workers, prefetch, ..
         } = self.search.best();
         let settings = &engine.settings;
         let is_other = |found: usize, planned| (found != planned).then_some(found);
-        Found {
+        TunedSettings {
             workers: match may_change(engine).workers {
                 // All of the planned workers are what a run begins with.
                 true => is_other(workers, settings.workers),

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::run::{Running, Share, block_on};
+use crate::run::{RankShare, Running, block_on};
 use crate::{DataLoader, Graph};
 
 #[test]
@@ -15,7 +15,8 @@ fn a_graph_that_moves_to_a_thread_and_back_gives_every_item_once() {
         let loader = DataLoader::builder(graph()).workers(2).build().unwrap();
         let expected: Vec<u64> = loader.epoch(0).blocking().map(|n| n.unwrap()).collect();
         for every in [1, 7, 64] {
-            let running = Running::<u64>::start(&loader.engine, 0, Share::default(), false, None);
+            let running =
+                Running::<u64>::start(&loader.engine, 0, RankShare::default(), false, None);
             let (mut running, mut items, mut moves) = (running.unwrap(), Vec::new(), 0);
             loop {
                 match items.len() % (2 * every) {

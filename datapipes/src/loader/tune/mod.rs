@@ -18,6 +18,7 @@ pub use tuning::Tuning;
 use super::checkpoint::SavedNode;
 use super::settings_file::{MOST_PREFETCH, MOST_WORKERS};
 use super::{Builder, DataLoader, Stats};
+use crate::graph::BuildError;
 use crate::graph::check::check;
 use crate::plan::Plan;
 use crate::run::{Engine, Requests};
@@ -32,6 +33,13 @@ pub struct Point {
     pub workers: usize,
     /// Number of batches kept ready, [`Builder::prefetch`].
     pub prefetch: usize,
+}
+
+impl Point {
+    fn cannot_run(self, error: BuildError) -> Error {
+        let message = format!("a loader with {self} cannot be built");
+        Error::new(ErrorKind::Config, message).with_source(error)
+    }
 }
 
 impl fmt::Display for Point {
@@ -108,9 +116,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         Tuner::with(move |point| {
             let builder = builder().without_autosave();
             let builder = builder.workers(point.workers).prefetch(point.prefetch);
-            builder
-                .build()
-                .map_err(|error| Error::new(ErrorKind::Config, "tune").with_source(error))
+            builder.build().map_err(|error| point.cannot_run(error))
         })
     }
 
@@ -196,7 +202,13 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         mut step: impl FnMut(T) -> Result<(), E> + 'a,
     ) -> Self {
         self.step = Box::new(move |batch| {
-            step(batch).map_err(|error| Error::new(ErrorKind::User, "tune").with_source(error))
+            step(batch).map_err(|error| {
+                Error::new(
+                    ErrorKind::User,
+                    "the step that `Tuner::step` was given failed",
+                )
+                .with_source(error)
+            })
         });
         self
     }
@@ -335,8 +347,7 @@ impl<T> DataLoader<T> {
             prefetch: Some(point.prefetch),
             ..self.engine.settings.clone()
         };
-        check(&flow, &settings, self.on_error.most())
-            .map_err(|error| Error::new(ErrorKind::Config, "tune").with_source(error))?;
+        check(&flow, &settings, self.on_error.most()).map_err(|error| point.cannot_run(error))?;
         let plan = Plan::new(&flow, &settings);
         Ok(DataLoader {
             engine: Arc::new(Engine::new(flow, plan, settings)),

@@ -11,7 +11,7 @@ use crate::loader::checkpoint::SavedNode;
 use crate::loader::report::svg::{self, Picture};
 use crate::loader::settings_file::{self, Kept};
 use crate::run::Requests;
-use crate::settings::Found;
+use crate::settings::TunedSettings;
 
 /// Result of a [`Tuner`](super::Tuner). Prints as a table of times.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -89,7 +89,7 @@ impl Tuning {
         let kept = Kept {
             workers: Some(workers),
             prefetch: Some(prefetch),
-            found: Found::default(),
+            found: TunedSettings::default(),
             requests: self.requests.clone(),
         };
         settings_file::save(path.as_ref(), &self.nodes, kept)

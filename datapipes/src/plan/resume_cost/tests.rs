@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::checkpoint::{ByPosition, NodeState, Point, Recorder, Saving, SnapshotTrace, Trim};
+use crate::checkpoint::{ByPosition, NodeState, Point, Recorder, Saving, SnapshotHistory, Trim};
 use crate::{Checkpoint, Context, DataLoader, Graph, Hints, Items, Pipe, Wanted};
 
 /// Counts the items that pass, which are those that are asked for.
@@ -134,7 +134,7 @@ fn places_are_kept_no_further_apart() {
     let given = recorder.produced(0).clone();
     while at < 1_000_000 {
         cx.snapshot(|| at);
-        let saving = Saving::all(&SnapshotTrace(recorder.clone(), 0), Point::at(at));
+        let saving = Saving::all(&SnapshotHistory(recorder.clone(), 0), Point::at(at));
         furthest = furthest.max(at - saving.cursors["node"].outputs[0]);
         // A thousand at once, so that the items are as quick as possible.
         at += 1024;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::batch_buffer::Wanted;
+use crate::batch_buffer::RowFormat;
 use crate::codec::{Parcel, damaged};
 use crate::context::Counters;
 use crate::graph::Recipe;
@@ -91,7 +91,7 @@ pub(super) enum Order {
 /// have none.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grants {
-    pub wanted: Wanted,
+    pub wanted: RowFormat,
     /// Number of the lent memory and the offset of the row, in bytes.
     pub rows: Vec<Option<(u64, usize)>>,
 }
@@ -284,7 +284,7 @@ pub(super) struct Done {
     /// Counts since the last output.
     pub counted: Counted,
     /// Row that the part asked for last.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<RowFormat>,
     /// True if the part waits for something, so that more jobs can be in progress.
     pub waits: bool,
 }

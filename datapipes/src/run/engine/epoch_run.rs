@@ -7,10 +7,10 @@ use std::task;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::events::EpochLog;
 use super::first_steps::StepsOf;
-use super::log::EpochLog;
 use super::node_log::Splits;
-use super::resume::{Cursors, Resume, Share};
+use super::resume::{Cursors, RankShare, Resume};
 use super::unordered::unordered;
 use crate::batch_buffer::Rows;
 use crate::budget::{Account, Budget, Inside, margin};
@@ -72,7 +72,7 @@ impl EpochRun {
     pub(super) fn new(
         engine: &Arc<Engine>,
         epoch: u64,
-        share: Share,
+        share: RankShare,
         may_use_callers: bool,
         resume: Option<&Resume>,
     ) -> Result<Arc<Self>> {

@@ -49,7 +49,7 @@ fn can_have(node: &FlowNode, cursor: &Cursor) -> bool {
 struct Cuts {
     /// Number of nodes in each group of neighbours that are not one-to-one, by the node that names
     /// the group.
-    pieces: HashMap<usize, u64>,
+    not_one_to_one: HashMap<usize, u64>,
     /// Last nodes of the groups.
     lasts: Vec<usize>,
     workers: usize,
@@ -69,7 +69,7 @@ impl Cuts {
             .map(|segment| &segment.nodes)
             .chain(&plan.groups);
         Cuts {
-            pieces: segments
+            not_one_to_one: segments
                 .clone()
                 .filter_map(|nodes| flow.segment_key(nodes))
                 .collect(),
@@ -83,14 +83,14 @@ impl Cuts {
         let hints = node.hints();
         if !is_pipe(node)
             || hints.by_position
-            || !(hints.is_shardable || self.pieces.contains_key(&id))
+            || !(hints.is_shardable || self.not_one_to_one.contains_key(&id))
         {
             return true;
         }
         match cursor.unordered {
             true => !hints.is_shardable || self.workers == 0 || self.lasts.contains(&id),
             // The round of a node that was not in the earlier graph is 0.
-            false => cursor.round == 0 || self.pieces.get(&id) == Some(&cursor.round),
+            false => cursor.round == 0 || self.not_one_to_one.get(&id) == Some(&cursor.round),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! checkpoints.
 //!
 //! Calls go one way. [`wiring`](super::wiring) asks for the [`NodeInputs`] of a node, opens the streams
-//! that it names, and gives their traces back for the node's [`NodeLog`]. Nothing is opened here, and
+//! that it names, and gives their histories back for the node's [`NodeLog`]. Nothing is opened here, and
 //! nothing of `wiring` is called.
 
 use std::slice;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::node_log::{NodeLog, Wired};
 use super::{Cursors, EpochRun};
 use crate::checkpoint::{
-    ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Recorder, Saving, SegmentLog,
-    Trace, Unordered,
+    ByPosition, Cursor, History, InputCursor, Lineage, NodeState, Point, Recorder, Saving,
+    SegmentLog, Unordered,
 };
 use crate::graph::{AnyItems, FlowNode, Op};
 use crate::{Arity, Context, Wanted};
@@ -34,7 +34,7 @@ enum LogKind {
     Unordered { identity: bool },
     /// Numbers of outputs of each morsel of the input. The log has the name of node `key`;
     /// `through` nodes are not one-to-one.
-    Segment { key: usize, through: u64 },
+    Segment { key: usize, not_one_to_one: u64 },
     /// Snapshots that the node takes.
     Snapshots,
 }
@@ -206,30 +206,33 @@ impl<'a> NodeInputs<'a> {
 
 /// Inputs, log and context of the node, after its inputs were opened.
 impl NodeInputs<'_> {
-    /// Makes the log, which reads the traces of the inputs.
+    /// Makes the log, which reads the histories of the inputs.
     pub(super) fn log(&self, opened: &[Wired]) -> NodeLog {
         let (run, node) = (self.run, self.node());
         let (name, trim) = (node.name.clone(), run.trim.clone());
         match self.kind {
             LogKind::None => NodeLog::None,
-            LogKind::OfInput => NodeLog::Trace(opened[0].trace()),
-            LogKind::ByPosition => NodeLog::Trace(Arc::new(ByPosition(name))),
+            LogKind::OfInput => NodeLog::History(opened[0].history()),
+            LogKind::ByPosition => NodeLog::History(Arc::new(ByPosition(name))),
             LogKind::Unordered { identity } => {
                 let ((above, _), part) = &self.inputs[0];
                 let orders = (run.is_unordered(*above), identity);
                 let begun = part.clone().unwrap_or_else(|| Wanted::since(0));
                 NodeLog::Unordered(Unordered::new(
                     name,
-                    opened[0].trace(),
+                    opened[0].history(),
                     orders,
                     trim,
                     begun,
                     self.cursor,
                 ))
             }
-            LogKind::Segment { key, through } => {
+            LogKind::Segment {
+                key,
+                not_one_to_one,
+            } => {
                 let name = run.engine.flow.nodes[key].name.clone();
-                let log = SegmentLog::new(name, through, trim, opened[0].trace());
+                let log = SegmentLog::new(name, not_one_to_one, trim, opened[0].history());
                 if let (Some(cursor), Some(part)) = (self.cursor, &self.inputs[0].1) {
                     log.resume(cursor, part.holes().len() as u64);
                 }
@@ -240,11 +243,11 @@ impl NodeInputs<'_> {
                     .inputs
                     .iter()
                     .map(|(_, part)| part.clone().unwrap_or_else(|| Wanted::since(0)));
-                let traces = opened.iter().map(Wired::trace);
+                let histories = opened.iter().map(Wired::history);
                 // A rerun that was not resumed yet leaves what is upstream as it was.
                 let inputs = match node.node.op {
                     Op::Rerun(_) => self.untouched().into_iter().collect(),
-                    _ => parts.zip(traces).collect(),
+                    _ => parts.zip(histories).collect(),
                 };
                 let outputs = node.node.outputs();
                 NodeLog::Snapshots(Recorder::new(
@@ -297,7 +300,7 @@ impl NodeInputs<'_> {
     }
 
     /// Returns the input of a resumed node that has not asked for it yet.
-    fn untouched(&self) -> Option<(Wanted, Arc<dyn Trace>)> {
+    fn untouched(&self) -> Option<(Wanted, Arc<dyn History>)> {
         let input = self.cursor?.inputs.first()?;
         let cursors = self.run.cursors.clone()?;
         Some((
@@ -308,12 +311,15 @@ impl NodeInputs<'_> {
 }
 
 fn segment_log(run: &EpochRun, nodes: &[usize]) -> LogKind {
-    let (key, through) = run
+    let (key, not_one_to_one) = run
         .engine
         .flow
         .segment_key(nodes)
         .expect("one of them is not one in one out");
-    LogKind::Segment { key, through }
+    LogKind::Segment {
+        key,
+        not_one_to_one,
+    }
 }
 
 /// Returns ranges without end.
@@ -378,7 +384,7 @@ fn restored(cursor: Option<&Cursor>) -> NodeState {
 /// Snapshot of the upstream of a node that has not asked for it yet: unchanged.
 struct Untouched(Arc<Cursors>, Vec<Arc<str>>);
 
-impl Trace for Untouched {
+impl History for Untouched {
     fn save(&self, _: Point, to: &mut Saving) {
         for name in &self.1 {
             if let Some(cursor) = self.0.get(name) {

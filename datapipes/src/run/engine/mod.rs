@@ -14,11 +14,11 @@
 //! - [`log`]: events of an epoch for `tracing`.
 
 mod epoch_run;
+mod events;
 mod first_steps;
 mod fits;
 mod inputs;
 mod live;
-mod log;
 mod node_log;
 mod resume;
 mod running;
@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 pub(crate) use self::epoch_run::EpochRun;
+pub use self::events::{SkipStats, Skipped};
 pub(crate) use self::live::{EpochsSeen, Live};
-pub use self::log::{SkipStats, Skipped};
-pub(crate) use self::resume::{Cursors, Resume, Share};
+pub(crate) use self::resume::{Cursors, RankShare, Resume};
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};
@@ -187,7 +187,7 @@ impl Engine {
     pub(super) fn begin(
         &self,
         epoch: u64,
-        share: Share,
+        share: RankShare,
         may_use_callers: bool,
     ) -> crate::Result<(Scope, RunInfo)> {
         let io = self.io(may_use_callers).map_err(|error| {

@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::checkpoint::{Recorder, SegmentLog, SnapshotTrace, Trace, Unordered};
+use crate::checkpoint::{History, Recorder, SegmentLog, SnapshotHistory, Unordered};
 use crate::graph::AnyItems;
 
-/// A stream, with its trace for checkpoints.
+/// A stream, with its history for checkpoints.
 pub(super) struct Wired {
     pub items: AnyItems,
     /// Set if checkpoints can be taken.
-    pub trace: Option<Arc<dyn Trace>>,
+    pub history: Option<Arc<dyn History>>,
 }
 
 impl Wired {
-    pub(super) fn trace(&self) -> Arc<dyn Trace> {
-        let trace = self.trace.clone();
-        trace.expect("everything in a resumable loader has a trace")
+    pub(super) fn history(&self) -> Arc<dyn History> {
+        let history = self.history.clone();
+        history.expect("everything in a resumable loader has a history")
     }
 }
 
@@ -24,22 +24,22 @@ impl Wired {
 #[derive(Clone)]
 pub(super) enum NodeLog {
     None,
-    /// Trace of a node without a log of its own.
-    Trace(Arc<dyn Trace>),
+    /// History of a node without a log of its own.
+    History(Arc<dyn History>),
     Unordered(Arc<Unordered>),
     Segment(Arc<SegmentLog>),
     Snapshots(Arc<Recorder>),
 }
 
 impl NodeLog {
-    /// Returns the trace of one of the node's outputs, if checkpoints can be taken.
-    pub(super) fn trace(&self, port: usize) -> Option<Arc<dyn Trace>> {
+    /// Returns the history of one of the node's outputs, if checkpoints can be taken.
+    pub(super) fn history(&self, port: usize) -> Option<Arc<dyn History>> {
         match self {
             NodeLog::None => None,
-            NodeLog::Trace(trace) => Some(trace.clone()),
+            NodeLog::History(history) => Some(history.clone()),
             NodeLog::Unordered(log) => Some(log.clone()),
             NodeLog::Segment(log) => Some(log.clone()),
-            NodeLog::Snapshots(recorder) => Some(Arc::new(SnapshotTrace(recorder.clone(), port))),
+            NodeLog::Snapshots(recorder) => Some(Arc::new(SnapshotHistory(recorder.clone(), port))),
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Resume {
 /// Rank whose part of the data an epoch reads: the loader's own, or a rank of the job that began
 /// the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct RankShare {
     pub rank: Rank,
     pub uneven: Option<Uneven>,
 }

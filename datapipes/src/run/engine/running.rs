@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 
 use super::node_log::Wired;
-use super::{Engine, EpochRun, Resume, Share};
-use crate::checkpoint::{Point, Saving, Trace};
+use super::{Engine, EpochRun, RankShare, Resume};
+use crate::checkpoint::{History, Point, Saving};
 use crate::context::Offload;
 use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks, typed};
 use crate::items::Demand;
@@ -17,8 +17,8 @@ use crate::{Items, Result, Wanted};
 /// The stream at the root of an epoch. Dropping it ends the epoch.
 pub(crate) struct Running<T> {
     pub items: Items<T>,
-    /// Trace for checkpoints, once the stream is wired.
-    trace: Arc<OnceLock<Arc<dyn Trace>>>,
+    /// History for checkpoints, once the stream is wired.
+    history: Arc<OnceLock<Arc<dyn History>>>,
     pub run: Arc<EpochRun>,
     thread: RootThread<T>,
 }
@@ -47,31 +47,31 @@ impl<T: Send + 'static> Running<T> {
     pub(crate) fn start(
         engine: &Arc<Engine>,
         epoch: u64,
-        share: Share,
+        share: RankShare,
         polled: bool,
         resume: Option<Resume>,
     ) -> Result<Self> {
         let run = EpochRun::new(engine, epoch, share, polled, resume.as_ref())?;
         engine.live.begin();
         let wanted = resume.map(|resume| Wanted::since(resume.position));
-        let trace = Arc::default();
+        let history = Arc::default();
         let wiring = Wiring {
             run: run.clone(),
             wanted,
-            trace: Arc::clone(&trace),
+            history: Arc::clone(&history),
         };
         if polled && engine.settings.workers > 0 {
             let items = run.ahead(Box::new(Unwired(Some(wiring), None)), Arc::default());
             return Ok(Running {
                 items,
-                trace,
+                history,
                 run,
                 thread: RootThread::Apart(leave),
             });
         }
         Ok(Running {
             items: typed(wiring.wire()),
-            trace,
+            history,
             run,
             thread: RootThread::Inline,
         })
@@ -80,28 +80,28 @@ impl<T: Send + 'static> Running<T> {
     /// Saves the position of every node at a number of delivered items and errors; `None` before
     /// the stream is wired.
     pub(crate) fn save(&self, position: u64) -> Option<Saving> {
-        self.trace
+        self.history
             .get()
-            .map(|trace| Saving::all(&**trace, Point::at(position)))
+            .map(|history| Saving::all(&**history, Point::at(position)))
     }
 
-    /// Returns the trace of the output, which can take a checkpoint at any position that was not
+    /// Returns the history of the output, which can take a checkpoint at any position that was not
     /// forgotten.
-    pub(crate) fn trace(&self) -> Option<Arc<dyn Trace>> {
-        self.trace.get().cloned()
+    pub(crate) fn history(&self) -> Option<Arc<dyn History>> {
+        self.history.get().cloned()
     }
 
     /// Returns true if logs have become long.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
-        self.run.trim.is_asked() && self.trace.get().is_some()
+        self.run.trim.is_asked() && self.history.get().is_some()
     }
 
     /// Forgets everything that no checkpoint from this position on needs.
     #[cold]
     pub(crate) fn trim(&self, position: u64) {
-        if let Some(trace) = self.trace.get() {
-            trace.forget(position);
+        if let Some(history) = self.history.get() {
+            history.forget(position);
             self.run.trim.done();
         }
     }
@@ -191,16 +191,16 @@ impl EpochRun {
 struct Wiring {
     run: Arc<EpochRun>,
     wanted: Option<Wanted>,
-    trace: Arc<OnceLock<Arc<dyn Trace>>>,
+    history: Arc<OnceLock<Arc<dyn History>>>,
 }
 
 impl Wiring {
     fn wire(self) -> AnyItems {
-        let Wired { items, trace } =
+        let Wired { items, history } =
             self.run
                 .stream(self.run.engine.flow.root, 0, self.wanted.as_ref());
-        if let Some(trace) = trace {
-            let _ = self.trace.set(trace);
+        if let Some(history) = history {
+            let _ = self.history.set(history);
         }
         items
     }

@@ -3,7 +3,7 @@
 //! Streams are opened here ([`EpochRun::open`]). The decisions are made in
 //! [`inputs`](super::inputs), which opens nothing and calls nothing of this file: for each node or
 //! segment, an [`NodeInputs`] says which part of its inputs is needed, and makes the log of its items
-//! over the traces of the opened streams.
+//! over the histories of the opened streams.
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -158,39 +158,61 @@ impl EpochRun {
 
     /// Makes the stream of a segment's last node.
     fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
-        let flow = &self.engine.flow;
-        let plan = &self.engine.plan.segments[number];
-        let above = flow.nodes[plan.nodes[0]].inputs[0];
-        let last = *plan.nodes.last().expect("a segment has a node");
+        let nodes = &self.engine.plan.segments[number].nodes;
+        let last = *nodes.last().expect("a segment has a node");
         let node_inputs = NodeInputs::of_segment(self, number, round, wanted);
         let opened = self.open(&node_inputs, round);
         let log = node_inputs.log(&opened);
-        let input = one(opened).items;
-        let here = plan.fed.then(Arc::<AtomicBool>::default);
-        let input = match &here {
-            None => input,
-            Some(here) => {
-                let queue = (
-                    FEED,
-                    self.feed_account(number, &flow.nodes[above.0].node.edge),
-                );
-                self.queue(above.0, input, queue, Arc::default(), here.clone())
-            }
-        };
+        let (input, here) = self.feed(number, one(opened).items);
+        let segment = Segment::new(input, self.segment_settings(number, round, &log, here));
+        let items = self.engine.flow.nodes[last]
+            .node
+            .edge
+            .restore(Box::new(segment));
+        let ranges = node_inputs.outputs.map(one);
+        Wired {
+            items: self.skip_delivered(last, items, ranges, wanted),
+            history: log.history(0),
+        }
+    }
+
+    /// Puts a queue before a segment whose plan asks for one, filled by a thread of its own.
+    /// Returns the input, and with a queue the flag that has it filled by its reader instead.
+    fn feed(
+        self: &Arc<Self>,
+        number: usize,
+        input: AnyItems,
+    ) -> (AnyItems, Option<Arc<AtomicBool>>) {
+        let plan = &self.engine.plan.segments[number];
+        if !plan.fed {
+            return (input, None);
+        }
+        let above = self.engine.flow.nodes[plan.nodes[0]].inputs[0].0;
+        let account = self.feed_account(number, &self.engine.flow.nodes[above].node.edge);
+        let here = Arc::<AtomicBool>::default();
+        let queued = self.queue(above, input, (FEED, account), Arc::default(), here.clone());
+        (queued, Some(here))
+    }
+
+    fn segment_settings(
+        self: &Arc<Self>,
+        number: usize,
+        round: u64,
+        log: &NodeLog,
+        here: Option<Arc<AtomicBool>>,
+    ) -> SegmentSettings {
+        let plan = &self.engine.plan.segments[number];
         let learned = self.engine.learned[number].clone();
         let waits = plan.seldom_waits.then(|| learned.waits.clone());
         let mut chain = self.chain(&plan.nodes, round);
         if let Some(waits) = &waits {
-            let in_place = Arc::new(InPlace {
+            chain.offload_to(Arc::new(InPlace {
                 scope: self.scope.clone(),
                 waits: waits.clone(),
                 in_child: false,
-            });
-            for link in &mut chain.links {
-                link.context = link.context.with_offload(in_place.clone());
-            }
+            }));
         }
-        let settings = SegmentSettings {
+        SegmentSettings {
             shared: Arc::new(MorselShared {
                 chain,
                 work: plan.work,
@@ -216,18 +238,11 @@ impl EpochRun {
             set_by_user: plan.set_by_user,
             processes: plan.processes.is_some(),
             learned,
-            log: match &log {
+            log: match log {
                 NodeLog::Segment(log) => InputLog::InOrder(log.clone()),
                 NodeLog::Unordered(log) => InputLog::AnyOrder(log.clone()),
                 _ => InputLog::Off,
             },
-        };
-        let edge = &flow.nodes[last].node.edge;
-        let segment = Segment::new(input, settings);
-        let ranges = node_inputs.outputs.map(one);
-        Wired {
-            items: self.skip_delivered(last, edge.restore(Box::new(segment)), ranges, wanted),
-            trace: log.trace(0),
         }
     }
 
@@ -274,8 +289,7 @@ impl EpochRun {
         }
     }
 
-    /// Runs a node in the thread of its reader. All outputs of a split are made together, when the
-    /// first is asked for.
+    /// Runs a node in the thread of its reader.
     fn inline(
         self: &Arc<Self>,
         id: usize,
@@ -283,14 +297,12 @@ impl EpochRun {
         round: u64,
         wanted: Option<&Wanted>,
     ) -> Wired {
-        let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
-        let is_split = matches!(node.op, Op::Split(_));
-        if is_split && let Some((output, log)) = self.waiting(id, port, round) {
-            let ranges = self
-                .cursor(id, wanted)
-                .map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
+        if let Some((output, log)) = self.waiting(id, port, round) {
+            let cursor = self.cursor(id, wanted);
+            let ranges = cursor.map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
             return self.output(id, port, output, &log, ranges, wanted);
         }
+        let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
         let node_inputs = NodeInputs::of_node(self, id, round, wanted);
         let opened = self.open(&node_inputs, round);
         let log = node_inputs.log(&opened);
@@ -298,19 +310,40 @@ impl EpochRun {
         if let Some(rows) = self.rows(id) {
             context = context.with_rows(RowCursor::new(rows, 0));
         }
-        let failed = |error: Error| Wired {
-            items: node.edge.fail(error.at(name)),
-            trace: log.trace(port),
-        };
         let inputs = node_inputs.counted(opened, &log);
-        let outputs = match self.apply(id, round, inputs, &context, &log) {
-            Ok(outputs) => outputs.into_iter().enumerate(),
-            Err(error) => return failed(error),
-        };
-        let mut outputs: Vec<Option<Wired>> = outputs
-            .map(|(port, items)| Some(self.instrument(id, port, items, &context, &log)))
-            .collect();
+        let output = self
+            .apply(id, round, inputs, &context, &log)
+            .and_then(|outputs| {
+                let outputs = outputs.into_iter().enumerate();
+                let wired =
+                    outputs.map(|(port, items)| self.instrument(id, port, items, &context, &log));
+                self.take_output(id, port, round, wired.collect(), &log)
+            });
+        match output {
+            Ok(output) => {
+                let ranges = node_inputs.outputs.map(|mut all| all.swap_remove(port));
+                self.output(id, port, output, &log, ranges, wanted)
+            }
+            Err(error) => Wired {
+                items: node.edge.fail(error.at(name)),
+                history: log.history(port),
+            },
+        }
+    }
+
+    /// Returns one of the outputs of a node, which were made together. The others of a split wait
+    /// for their readers.
+    fn take_output(
+        &self,
+        id: usize,
+        port: usize,
+        round: u64,
+        outputs: Vec<Wired>,
+        log: &NodeLog,
+    ) -> Result<Wired> {
+        let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
         let output = outputs.get_mut(port).and_then(Option::take);
+        let is_split = matches!(self.engine.flow.nodes[id].node.op, Op::Split(_));
         // A dropped epoch has been cleared already.
         if is_split
             && outputs.iter().any(Option::is_some)
@@ -318,13 +351,7 @@ impl EpochRun {
         {
             lock(&self.splits).insert((id, round), (outputs, log.clone()));
         }
-        let Some(output) = output else {
-            return failed(Error::new(ErrorKind::Config, "fewer outputs than it said"));
-        };
-        let ranges = node_inputs
-            .outputs
-            .map(|mut outputs| outputs.swap_remove(port));
-        self.output(id, port, output, &log, ranges, wanted)
+        output.ok_or_else(|| Error::new(ErrorKind::Config, "fewer outputs than it said"))
     }
 
     /// Applies a node to its inputs, which calls a user's code: a panic of it is an error.
@@ -393,7 +420,7 @@ impl EpochRun {
         }
         Wired {
             items,
-            trace: log.trace(port),
+            history: log.history(port),
         }
     }
 
@@ -462,10 +489,10 @@ impl EpochRun {
                 .take()
                 .filter(|(from, _)| *from == next)
                 .map(|(_, wanted)| wanted);
-            let Wired { items, trace } = run.stream(above, inner, first.as_ref());
-            match (&recorder, trace) {
-                (Some(recorder), Some(trace)) => {
-                    let taken = recorder.begin_round(next, first, trace);
+            let Wired { items, history } = run.stream(above, inner, first.as_ref());
+            match (&recorder, history) {
+                (Some(recorder), Some(history)) => {
+                    let taken = recorder.begin_round(next, first, history);
                     edge.counted(items, Some(taken), None)
                 }
                 _ => items,
@@ -486,7 +513,7 @@ mod tests {
     use crate::Graph;
     use crate::graph::Flow;
     use crate::plan::Plan;
-    use crate::run::{Engine, Running, Share};
+    use crate::run::{Engine, RankShare, Running};
     use crate::settings::Settings;
 
     /// A pipe that panics before it has a stream.
@@ -525,7 +552,7 @@ mod tests {
             let plan = Plan::new(&flow, &settings);
             let engine = Arc::new(Engine::new(flow, plan, settings));
             let mut running =
-                Running::<u64>::start(&engine, 0, Share::default(), false, None).unwrap();
+                Running::<u64>::start(&engine, 0, RankShare::default(), false, None).unwrap();
             for _ in 0..400 {
                 crate::run::block_on(running.items.next()).unwrap().unwrap();
             }

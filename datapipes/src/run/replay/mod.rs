@@ -21,7 +21,7 @@ use crate::checkpoint::NodeState;
 use crate::context::{Draws, RunInfo};
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
-use crate::run::{Engine, Share};
+use crate::run::{Engine, RankShare};
 use crate::{Arity, Context, Error, ErrorKind, Origin, Result, Wanted};
 use pass::Pass;
 
@@ -81,7 +81,7 @@ pub(crate) struct Replayer<'e> {
 impl<'e> Replayer<'e> {
     /// Makes a replay of an item that was not made of several items.
     pub(crate) fn new(engine: &'e Engine, epoch: u64, target: &Origin) -> Result<Self> {
-        let share = Share {
+        let share = RankShare {
             rank: engine.settings.rank,
             uneven: engine.settings.uneven,
         };

@@ -8,7 +8,7 @@ use crate::graph::{AnyItems, Edge, Gate, SharedGate};
 use crate::sync::lock;
 
 /// Least work of a morsel that is worth its start.
-const PIECE_NS: u128 = 200_000;
+const MORSEL_NS: u128 = 200_000;
 /// Maximum number of items in a morsel.
 const MOST: usize = 1 << 14;
 
@@ -18,22 +18,22 @@ pub(in crate::run) fn inline_morsels(
     above: AnyItems,
     input: &Arc<dyn Edge>,
     output: &Arc<dyn Edge>,
-    pieces: Arc<SegmentLog>,
+    log: Arc<SegmentLog>,
     mut apply: impl FnMut(AnyItems, u64) -> AnyItems + Send + 'static,
 ) -> AnyItems {
     let gate = SharedGate::default();
-    let taps = input.taps(above, gate.clone(), pieces.clone());
+    let inputs = input.morsel_inputs(above, gate.clone(), log.clone());
     let (mut size, mut first, mut begun) = (1, 0, None::<Instant>);
     let next = move |given: u64| {
         if let Some(begun) = begun {
             let Gate { left, taken, ended } = std::mem::take(&mut *lock(&gate));
-            pieces.push(taken, given);
+            log.push(taken, given);
             first += taken;
             if ended || left > 0 {
                 // The input has ended, or the chain ended by itself.
                 return None;
             }
-            let quick = begun.elapsed().as_nanos() < PIECE_NS;
+            let quick = begun.elapsed().as_nanos() < MORSEL_NS;
             size = if quick {
                 (size * 2).min(MOST)
             } else {
@@ -41,8 +41,8 @@ pub(in crate::run) fn inline_morsels(
             };
         }
         begun = Some(Instant::now());
-        lock(&gate).left = size.min(pieces.limit());
-        Some(apply(taps.open(), first))
+        lock(&gate).left = size.min(log.limit());
+        Some(apply(inputs.open(), first))
     };
     output.one_by_one(Box::new(next))
 }

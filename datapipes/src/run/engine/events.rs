@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use tracing::Span;
 
-use super::resume::Share;
+use super::resume::RankShare;
 use crate::error::{is_heard, quietly};
 use crate::run::spanned;
 use crate::sync::lock;
@@ -119,7 +119,7 @@ struct SkipLog {
 }
 
 impl EpochLog {
-    pub(super) fn new(epoch: u64, share: Share) -> Self {
+    pub(super) fn new(epoch: u64, share: RankShare) -> Self {
         let rank = share.rank.index;
         let span = spanned(|| tracing::info_span!("epoch", epoch, rank));
         EpochLog {
