@@ -45,7 +45,7 @@ const OVER: u64 = u64::MAX;
 pub(crate) struct Point {
     /// All items from here on are wanted.
     pub from: u64,
-    /// Of the items between here and `from`, some may be wanted.
+    /// Some of the items between here and `from` may be wanted.
     pub reach: u64,
     /// Bound on the positions from which anything delivered so far was made.
     pub most: u64,

@@ -48,7 +48,7 @@ fn ranks_without_a_sharding_filter_would_see_duplicates() {
         found[0].starts_with("range: no `sharding_filter` between"),
         "{found:?}"
     );
-    assert!(found[1].contains("call `uneven`"), "{found:?}");
+    assert!(found[1].contains("call `Builder::uneven`"), "{found:?}");
     let few = Graph::range(0..10).shuffle(5).sharding_filter();
     let found = problems(DataLoader::builder(few).rank(0, 16).uneven(Uneven::Drop));
     assert_eq!(found, ["sharding_filter: there are 10 items for 16 ranks"]);

@@ -1,7 +1,6 @@
 //! Snapshots of a shuffle, from which the contents of its buffer follow.
 
 use super::permute;
-use crate::checkpoint::MAX_POSITION;
 use crate::{Chunk, Context, Reader, Result, Rng, Wire, Writer};
 
 /// Snapshot of a shuffle. The contents of the buffer follow from it: the draws alone decide which
@@ -54,6 +53,8 @@ impl Wire for ShuffleState {
     }
 }
 
+/// Bound on positions: a snapshot with greater ones is damaged.
+const MAX_POSITION: u64 = 1 << 62;
 /// Words gone through at once, from the last one back.
 const BLOCK: u64 = 4096;
 

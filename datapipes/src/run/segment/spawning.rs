@@ -90,6 +90,24 @@ enum Idle {
     Full,
 }
 
+/// Continuation after morsels were begun and output was looked for.
+enum Step {
+    /// Something has changed meanwhile.
+    Again,
+    /// The input has ended, and all output is taken.
+    Ended,
+    /// Nothing is in flight, and the chain had better run inline.
+    Inline,
+    Over(ChunkPoll),
+}
+
+/// Condition on which the reader is woken: this many morsels are complete, or the first one has this
+/// many items.
+struct WakeRule {
+    morsels: usize,
+    items: usize,
+}
+
 impl Spawning {
     pub(super) fn new(input: AnyItems, settings: SegmentSettings) -> Self {
         let input = SegmentInput {
@@ -136,6 +154,77 @@ impl Spawning {
             self.shared.awaited.clear();
             return Some(ready);
         }
+        self.record_idle();
+        self.refused = false;
+        let polled = loop {
+            match self.step(cx, demand) {
+                Step::Again => {}
+                Step::Ended => return Some(Poll::Ready(None)),
+                Step::Inline => return None,
+                Step::Over(polled) => break polled,
+            }
+        };
+        self.record_in_flight(&polled);
+        Some(polled)
+    }
+
+    /// Begins what may begin, takes what is there, and waits if there is nothing. Complete morsels
+    /// make room, so output is taken first; but the workers must never be without work.
+    fn step(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Step {
+        let cheap = self.settings.may_be_inline() && self.cost.is_cheap();
+        let idle = match cheap {
+            true => Idle::Starved,
+            false => self.fill(cx, demand.ahead),
+        };
+        let asked_ahead = !cheap && !self.flight.morsels.is_empty();
+        let mut polled = self.take_ready();
+        if polled.is_pending() {
+            if !cheap && self.flight.miss() {
+                self.fill(cx, true);
+            }
+            polled = self.wait(cx, demand);
+        }
+        match polled {
+            Poll::Ready(Some(_)) => {
+                self.flight.wanted = false;
+                self.shared.awaited.clear();
+                if !cheap {
+                    self.fill(cx, true);
+                    self.filled = Some(Instant::now());
+                }
+                Step::Over(polled)
+            }
+            Poll::Ready(None) if self.input_ended() => Step::Ended,
+            Poll::Ready(None) if cheap => {
+                // The inline chain waits for its own input.
+                self.shared.awaited.clear();
+                Step::Inline
+            }
+            // The last morsel in flight had no output; the input may have more.
+            Poll::Ready(None) if idle == Idle::Full && !self.refused => Step::Again,
+            Poll::Ready(None) if asked_ahead && !demand.ahead => {
+                // Work that was refused while other morsels were in flight is now waited for.
+                self.refused = false;
+                Step::Again
+            }
+            Poll::Ready(None) => Step::Over(Poll::Pending),
+            // A turn of the work before the notifier was set has woken nobody.
+            Poll::Pending
+                if idle == Idle::Full
+                    && (self.has_room() || self.work_turns())
+                    && !self.input_ended() =>
+            {
+                Step::Again
+            }
+            Poll::Pending => {
+                self.idle_since = Some((Instant::now(), idle));
+                Step::Over(polled)
+            }
+        }
+    }
+
+    /// Counts the time since no more morsels were begun.
+    fn record_idle(&mut self) {
         if let Some((since, idle)) = self.idle_since.take() {
             let idle_ns = match idle {
                 Idle::Starved => &self.shared.gauge.starved_ns,
@@ -143,55 +232,9 @@ impl Spawning {
             };
             idle_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
         }
-        self.refused = false;
-        let polled = loop {
-            // Complete morsels make room, so output is taken first; but the workers must never be
-            // without work.
-            let cheap = self.settings.may_be_inline() && self.cost.is_cheap();
-            let idle = match cheap {
-                true => Idle::Starved,
-                false => self.fill(cx, demand.ahead),
-            };
-            let asked_ahead = !cheap && !self.flight.morsels.is_empty();
-            let mut polled = self.take_ready();
-            if polled.is_pending() {
-                if !cheap && self.flight.miss() {
-                    self.fill(cx, true);
-                }
-                polled = self.wait(cx, demand);
-            }
-            match polled {
-                Poll::Ready(Some(_)) => {
-                    self.flight.wanted = false;
-                    self.shared.awaited.clear();
-                    if !cheap {
-                        self.fill(cx, true);
-                        self.filled = Some(Instant::now());
-                    }
-                    break polled;
-                }
-                Poll::Ready(None) if self.input_ended() => return Some(polled),
-                Poll::Ready(None) if cheap => {
-                    // The inline chain waits for its own input.
-                    self.shared.awaited.clear();
-                    return None;
-                }
-                // The last morsel in flight had no output; the input may have more.
-                Poll::Ready(None) if idle == Idle::Full && !self.refused => {}
-                // Work that was refused while other morsels were in flight is now waited for.
-                Poll::Ready(None) if asked_ahead && !demand.ahead => self.refused = false,
-                Poll::Ready(None) => break Poll::Pending,
-                // A turn of the work before the notifier was set has woken nobody.
-                Poll::Pending
-                    if idle == Idle::Full
-                        && (self.has_room() || self.work_turns())
-                        && !self.input_ended() => {}
-                Poll::Pending => {
-                    self.idle_since = Some((Instant::now(), idle));
-                    break polled;
-                }
-            }
-        };
+    }
+
+    fn record_in_flight(&mut self, polled: &ChunkPoll) {
         let (in_flight, size) = (self.flight.morsels.len(), self.flight.concurrency.size());
         let gauge = &self.shared.gauge;
         gauge.occupancy_sum.fetch_add(in_flight as u64, Relaxed);
@@ -203,7 +246,6 @@ impl Spawning {
         if polled.is_ready() && in_flight >= size {
             self.idle_since = Some((Instant::now(), Idle::Full));
         }
-        Some(polled)
     }
 
     fn input_ended(&self) -> bool {
@@ -385,48 +427,57 @@ impl Spawning {
 
     /// Returns the next chunk, or wakes the reader when enough is there.
     fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> ChunkPoll {
-        let (apart, in_flight) = (self.settings.processes, self.flight.morsels.len());
         // A later poll ahead of need does not end the wait, since a fork's other output may ask
         // next. If the reader that waited was dropped instead, one item too many is made.
         if !demand.ahead {
             self.shared.awaited.wait(&self.shared.account);
         }
-        // Some that began as I/O may still be in flight after the work has turned.
-        let seldom_waits = self.shared.waits.is_some();
-        let work = match self.flight.work {
-            Work::Cpu if seldom_waits && self.flight.has_io() => Work::Io,
-            work => work,
-        };
-        // The reader may wait for several morsels at once if it needs several anyway. A chain that
-        // fans out may make all the needed items long before its morsel is complete. Requests may
-        // not complete before others are taken and dropped, if they hold a connection or a permit
-        // of which there are few. A morsel whose output waits for room holds up the later ones in
-        // its process.
-        let morsels = match (self.shared.arity, work) {
-            // Only the first can be taken, and says by itself that it has something.
-            _ if apart && self.flight.order == Order::Strict => usize::MAX,
-            _ if apart => 1,
-            (Arity::Any, _) | (_, Work::Io) => 1,
-            (_, Work::Cpu) => {
-                (demand.needed / self.cost.morsel(&self.settings, self.taken)).min(in_flight / 2)
-            }
-        };
-        if !self.shared.notifier.poll(cx, morsels.max(1)) && morsels > 1 && !apart {
+        let wake = self.wake_rule(demand.needed);
+        let is_woken = self.shared.notifier.poll(cx, wake.morsels);
+        if !is_woken && wake.morsels > 1 && !self.settings.processes {
             return Poll::Pending;
         }
-        // A morsel may hold up others until it is taken, as requests do: then one item is worth a
-        // wake. Output that waits for room in its process does too, but in strict order it says so
-        // itself (`poll_room`).
-        let one = match work {
-            _ if apart => self.flight.order != Order::Strict,
-            work => work == Work::Io,
+        self.take(cx, wake.items)
+    }
+
+    /// Returns when to wake the reader, who needs this many items.
+    fn wake_rule(&self, needed: usize) -> WakeRule {
+        let each = WakeRule {
+            morsels: 1,
+            items: 1,
         };
-        let needed = if one {
-            1
-        } else {
-            self.flight.share(demand.needed)
+        if self.settings.processes {
+            // In order only the first morsel can be taken. It says by itself that it has something,
+            // also that its output waits for room, which holds up the later ones in its process.
+            return match self.flight.order {
+                Order::Strict => WakeRule {
+                    morsels: usize::MAX,
+                    items: self.flight.share(needed),
+                },
+                _ => each,
+            };
+        }
+        // Some that began as I/O may still be in flight after the work has turned.
+        let seldom_waits = self.shared.waits.is_some();
+        if self.flight.work == Work::Io || seldom_waits && self.flight.has_io() {
+            // Requests may not complete before others are taken and dropped, if they hold a
+            // connection or a permit of which there are few.
+            return each;
+        }
+        let morsels = match self.shared.arity {
+            // A chain that fans out may make all the needed items long before its morsel is complete.
+            Arity::Any => 1,
+            // The reader may wait for several morsels at once if it needs several anyway.
+            _ => {
+                let in_flight = self.flight.morsels.len();
+                let enough = needed / self.cost.morsel(&self.settings, self.taken);
+                enough.min(in_flight / 2).max(1)
+            }
         };
-        self.take(cx, needed)
+        WakeRule {
+            morsels,
+            items: self.flight.share(needed),
+        }
     }
 
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
