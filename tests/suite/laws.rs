@@ -688,7 +688,7 @@ fn law_9_wrong_graphs_do_not_start() {
             Graph::concat([n().sharding_filter(), n()]),
             |b| b.rank(0, 2).uneven(Uneven::Drop),
         ),
-        ("2 ranks, and nothing said", n().sharding_filter(), |b| {
+        ("2 ranks, and nothing says", n().sharding_filter(), |b| {
             b.rank(0, 2)
         }),
         (
