@@ -3,7 +3,8 @@
 //!
 //! A *position* is a number of items and errors that came over an edge since the epoch began.
 //! Positions lead from the consumer up the graph. A one-in-one-out node has the position of its
-//! input. A node that distributes over concatenation keeps a X//! of inputs and outputs. A node that looks at the stream as a whole takes a *snapshot* now and
+//! input. A node that distributes over concatenation keeps a log of its *morsels*: the numbers of
+//! inputs and outputs of each. A node that looks at the stream as a whole takes a *snapshot* now and
 //! then, with the positions of its inputs. It is restored to the last snapshot before the wanted
 //! position, and outputs that it repeats are left out. A checkpoint therefore holds numbers, and is
 //! made when it is asked for.

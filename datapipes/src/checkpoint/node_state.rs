@@ -1,4 +1,4 @@
-//! Values that a node of a resumable loader gets.
+//! What a node of a resumable loader is given: its restored snapshot, and where to record new ones.
 
 use std::sync::Arc;
 

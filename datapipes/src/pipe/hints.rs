@@ -43,7 +43,8 @@ pub struct Hints {
     /// or for the async runtime, on whose thread it may run in a process. As long as measurements agree, the executor does it on the CPU workers, with few items in
     /// flight; otherwise as other I/O. Defaults to false.
     pub seldom_waits: bool,
-    /// Number of output items of a pipe for each input item. Defaults to any number.
+    /// Number of output items of a pipe for each input item. Defaults to any number. A pipe that makes
+    /// one item of several says so by [`buffered`](field@Hints::buffered), too.
     pub arity: Arity,
     /// True if an epoch can be resumed in the middle of the node's output: it takes
     /// [snapshots](crate::Context::snapshot) of its state and begins with the
@@ -105,7 +106,9 @@ pub struct Hints {
     /// for nothing outside the process. What reads it then needs no thread of its own to deliver
     /// what is ready. Defaults to false.
     pub never_blocks: bool,
-    /// Number of items the node may hold back: the size of a shuffle buffer or of a batch.
+    /// Number of items that the node may take before it gives one: the size of a shuffle buffer or of
+    /// a batch, `n` for a sum of `n` items. Decides how many requests upstream begin at once. Defaults
+    /// to 0.
     pub buffered: usize,
     /// About how many bytes it holds besides items, of which the loader's
     /// [promise](crate::loader::Builder::memory) knows nothing: pieces of a file that it cuts, for
@@ -214,7 +217,7 @@ pub struct Hints {
     /// [`revision`](Hints::revision).
     pub moving: Option<String>,
     /// Alternative that `build()` suggests if an epoch has to be
-    /// [resumable](field@Hints::is_resumable) and the node is not, as in "it does not keep its
+    /// [resumable](field@Hints::is_resumable) and the node is not, as in "it does not save its
     /// state; …".
     pub instead: Option<&'static str>,
     /// Effect of the node on the data set as a whole.

@@ -287,13 +287,15 @@ impl Plan {
         let mut needed = vec![1usize; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate().rev() {
             let hints = node.hints();
-            let each = match (node.hints().arity, hints.role) {
+            let each = match (hints.arity, hints.role) {
                 (_, Role::Shuffle | Role::ShuffleWithinRank) => {
                     needed[id].saturating_add(hints.buffered)
                 }
-                (Arity::One | Arity::AtMostOne, _) => needed[id],
-                // A batch needs all of its items; if one item becomes many, one may be enough.
-                (Arity::Any, _) if hints.buffered > 0 => needed[id].saturating_mul(hints.buffered),
+                (Arity::One, _) => needed[id],
+                // A batch, or a sum of several items, needs all of its items.
+                _ if hints.buffered > 0 => needed[id].saturating_mul(hints.buffered),
+                (Arity::AtMostOne, _) => needed[id],
+                // If one item becomes many, one may be enough.
                 (Arity::Any, _) => 1,
             };
             for &(above, _) in &node.inputs {

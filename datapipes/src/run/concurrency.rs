@@ -1,8 +1,7 @@
 //! Number of morsels of a segment in flight. It starts with a few. If the data turns out not to be
 //! near, it grows to what the first output needs. After that it follows measurements.
 //!
-//! Work that can always have more in flight follows a simple rule: the number grows by one for
-//! every four morsels that complete, and only while the consumer waits. Requests thus never exceed
+//! Without measurements a simple rule holds: the number grows by one for every four morsels that complete, and only while the consumer waits. Requests thus never exceed
 //! 1.25 times the arrivals (Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading
 //! for Deep Learning*, 2024: "for every four consumed, five requested").
 //!
@@ -13,15 +12,15 @@
 //!
 //! - The throughput is the second best of the last rounds. A round is as many morsels as are in
 //!   flight, for at least [`LEAST_ROUND`].
-//! - The duration is the least mean of a round. A mean, since morsels are of unequal size and some
-//!   connections slow. With many in flight every morsel meets a queue. When rounds take longer than
+//! - The duration is the least of the means of the rounds: means, because morsels differ in size and
+//!   connections in speed. With many in flight every morsel meets a queue. When rounds take longer than
 //!   before, a third of the number is therefore tried, for as long as slow morsels take, and the mean
 //!   of that trial is the duration. This also notices a changed distance or size, and reduces a number
 //!   that was too large.
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
 //! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
-//! and the rest follows at once: a distant server costs that time, and no round trip. After four
+//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After four
 //! times as long the number doubles, and again, so that it is larger the longer the round trip is.
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
 //!

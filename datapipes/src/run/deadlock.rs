@@ -7,7 +7,7 @@
 //!
 //! A function of the graph may start a thread that reads another epoch of the same loader, and wait
 //! for that thread. If such functions keep all workers, the other epoch gets none. A function that
-//! takes long looks the same, so that only an epoch is told of which nothing runs at all.
+//! takes long looks the same, so an epoch is reported only if nothing of it runs at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

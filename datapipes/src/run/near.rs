@@ -1,7 +1,7 @@
 //! Blocking work that seldom waits, such as reading files in the page cache.
 //!
 //! A hop to a blocking thread and back costs as much as reading a small file, and a thousand files
-//! in flight are a thousand files' memory that no cache holds. As long as such work does not wait,
+//! in flight need more memory than any CPU cache holds. As long as such work does not wait,
 //! its segment therefore runs on the CPU workers and does it in place. Once it waits, for a disk or
 //! a network, the segment is one for I/O: many in flight, each on a blocking thread. What decides is
 //! measured: if the thread slept in the work, and for how long.

@@ -1,4 +1,4 @@
-//! The async runtime for I/O, for callers without a runtime that runs by itself.
+//! The async runtime for I/O, for callers without a multi-threaded runtime.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

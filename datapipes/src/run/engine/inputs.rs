@@ -33,7 +33,7 @@ enum LogKind {
     /// `identity` is true.
     Unordered { identity: bool },
     /// Numbers of outputs of each morsel of the input. The log has the name of node `key`;
-    /// `through` nodes are not one-to-one.
+    /// A group of neighbours, of which `not_one_to_one` nodes are not one-to-one.
     Segment { key: usize, not_one_to_one: u64 },
     /// Snapshots that the node takes.
     Snapshots,
