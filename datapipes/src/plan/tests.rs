@@ -71,6 +71,40 @@ fn neighbours_of_one_kind_of_work_are_one_segment() {
     assert_eq!(plan.places[4], Placement::Inline);
 }
 
+/// Gives the sum of each so many items.
+struct Sums(usize, Arity);
+
+impl Pipe<u64> for Sums {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        input
+    }
+    fn hints(&self) -> Hints {
+        Hints::default().arity(self.1).buffered(self.0)
+    }
+}
+
+#[test]
+fn requests_begin_for_all_items_that_the_first_output_is_made_of() {
+    let starts = |graph: Graph<u64>| {
+        let (_, plan) = plan(&graph, &settings(2));
+        plan.segments
+            .iter()
+            .map(|segment| segment.start)
+            .collect::<Vec<_>>()
+    };
+    let read = || Graph::range(0..99).pipe(Read);
+    assert_eq!(starts(read()), [1]);
+    assert_eq!(
+        starts(read().filter(|_| true).pipe(Sums(0, Arity::AtMostOne)))[0],
+        1
+    );
+    for arity in [Arity::AtMostOne, Arity::Any] {
+        assert_eq!(starts(read().pipe(Sums(7, arity))), [7]);
+    }
+}
+
 #[test]
 fn without_workers_everything_is_inline() {
     let graph = Graph::range(0..9).pipe(Read).map(|n| n);

@@ -1,9 +1,10 @@
 //! Number of morsels of a segment in flight. It starts with a few. If the data turns out not to be
 //! near, it grows to what the first output needs. After that it follows measurements.
 //!
-//! Without measurements a simple rule holds: the number grows by one for every four morsels that complete, and only while the consumer waits. Requests thus never exceed
-//! 1.25 times the arrivals (Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading
-//! for Deep Learning*, 2024: "for every four consumed, five requested").
+//! Without measurements a simple rule holds: the number grows by one for every four morsels that
+//! complete, and only while the consumer waits. Requests thus never exceed 1.25 times the arrivals
+//! (Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for Deep Learning*, 2024:
+//! "for every four consumed, five requested").
 //!
 //! If morsels wait for a remote system, the number is what Little's law gives: the throughput of the
 //! bottleneck times the duration of a morsel that meets no queue, and half as much again. Both are
