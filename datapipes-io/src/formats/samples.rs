@@ -6,12 +6,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Children, Context, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result};
+use datapipes::{
+    Children, Context, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, wire_struct,
+};
 use futures::StreamExt;
 
 use super::Codec;
 use crate::File;
-use crate::codec::wire_struct;
 
 /// A group of files that belong together: a key, and the content of each file by suffix.
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{
-    Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work,
+    Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work, wire_struct,
 };
 use futures::future::join_all;
 use tracing::warn;
@@ -51,14 +51,14 @@ struct Stop {
     heads: Vec<(u64, u64)>,
 }
 
-crate::codec::wire_struct!(Stop {
+wire_struct!(Stop {
     name,
     version,
     packed,
     at,
     heads
 });
-crate::codec::wire_struct!(RecordPosition {
+wire_struct!(RecordPosition {
     offset,
     record,
     line

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer, wire_struct};
 
-use crate::codec::{self, wire_struct};
+use crate::codec;
 
 /// A value of a column.
 #[derive(Clone, Debug)]

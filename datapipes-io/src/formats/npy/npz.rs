@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, wire_struct};
 
 use super::Array;
 use crate::File;
-use crate::codec::wire_struct;
 use crate::formats::compression::Expansion;
 use crate::formats::zip::{Member, Members, Options};
 use crate::formats::{FileEntries, FileEntry, Format};

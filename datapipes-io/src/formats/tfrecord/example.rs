@@ -3,12 +3,11 @@
 use std::fmt;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 
 use super::Feature;
 use super::maps::{Named, features};
 use super::wire::{Fields, Wire, put_len};
-use crate::codec::wire_struct;
 
 /// `tf.train.Example`: features by name, in the order of the record.
 ///

@@ -1,12 +1,11 @@
 //! `tf.train.SequenceExample`: features, and lists of features, by name.
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 
 use super::maps::{Named, entries, features};
 use super::wire::{Fields, put_len};
 use super::{Example, Feature};
-use crate::codec::wire_struct;
 
 /// `tf.train.SequenceExample`: a context, and lists of features by name, such as the frames of a
 /// film.
