@@ -1,6 +1,6 @@
 //! Macros for what many types of all crates implement in the same way; not part of the interface.
 
-/// Implements [`Wire`](crate::Wire) for a struct: its fields in sequence.
+/// Implements `Wire` for a struct: its fields in sequence.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_struct {
@@ -17,26 +17,32 @@ macro_rules! wire_struct {
     };
 }
 
-/// Implements [`Wire`](crate::Wire) for an enum: the number of the variant, and its value if it has
-/// one.
+/// Implements `Wire` for an enum: the number of the variant, and its value if it has one.
+///
+/// A value in another encoding names its functions: `3 Json(json: encode_json, decode_json)`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_enum {
-    ($type:ident { $($number:literal $variant:ident $(($value:ident))?),* $(,)? }) => {
+    ($type:ident { $(
+        $(#[$attribute:meta])*
+        $number:literal $variant:ident $(($value:ident $(: $encode:path, $decode:path)?))?
+    ),* $(,)? }) => {
         impl $crate::Wire for $type {
             fn encode<'a>(&'a self, to: &mut $crate::Writer<'a>) -> $crate::Result<()> {
                 match self {
-                    $($type::$variant $(($value))? => {
+                    $($(#[$attribute])*
+                    $type::$variant $(($value))? => {
                         to.number($number);
-                        $($crate::Wire::encode($value, to)?;)?
+                        $($crate::wire_enum!(@encode $value to $($encode)?)?;)?
                     })*
                 }
                 Ok(())
             }
             fn decode(from: &mut $crate::Reader<'_>) -> $crate::Result<Self> {
                 Ok(match from.number()? {
-                    $($number => $type::$variant $(({
-                        let $value = $crate::Wire::decode(from)?;
+                    $($(#[$attribute])*
+                    $number => $type::$variant $(({
+                        let $value = $crate::wire_enum!(@decode from $($decode)?)?;
                         $value
                     }))?,)*
                     other => {
@@ -47,4 +53,8 @@ macro_rules! wire_enum {
             }
         }
     };
+    (@encode $value:ident $to:ident) => { $crate::Wire::encode($value, $to) };
+    (@encode $value:ident $to:ident $encode:path) => { $encode($value, $to) };
+    (@decode $from:ident) => { $crate::Wire::decode($from) };
+    (@decode $from:ident $decode:path) => { $decode($from) };
 }

@@ -69,8 +69,8 @@ const RUN: &[&str] = &[
 /// Parts of `datapipes/src` that a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
-    // A macro stands for the code that it becomes.
-    ("macros", &["contract"]),
+    // A macro stands for the code that it becomes; `wire_enum` uses itself.
+    ("macros", &["contract", "wire_enum"]),
     ("settings", &["contract", "processes"]),
     // Settings of the processes of a part: plain data.
     ("processes", &["contract"]),
