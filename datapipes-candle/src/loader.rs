@@ -1,10 +1,9 @@
 //! A loader with candle's tensors and candle's errors.
 
-use std::fmt;
 use std::path::Path;
 
 use candle_core::{Device, Error, Result};
-use datapipes::{Checkpoint, DataLoader, Edited, Epoch};
+use datapipes::{Checkpoint, DataLoader, Edited, Epoch, opaque_debug};
 
 use crate::IntoCandle;
 use crate::tensor::wrapped;
@@ -300,13 +299,7 @@ impl<U> Clone for CandleLoader<U> {
     }
 }
 
-impl<U> fmt::Debug for CandleLoader<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CandleLoader")
-            .field("device", &self.device)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(CandleLoader<U> { device });
 
 #[cfg(test)]
 mod tests;

@@ -58,3 +58,19 @@ macro_rules! wire_enum {
     (@decode $from:ident) => { $crate::Wire::decode($from) };
     (@decode $from:ident $decode:path) => { $decode($from) };
 }
+
+/// Implements `Debug` for a type with parts that cannot be shown, such as functions: its name, the
+/// fields that are listed, and `..`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! opaque_debug {
+    ($type:ident $(<$($param:tt $(: ?$sized:ident)?),*>)? { $($field:ident),* }) => {
+        impl $(<$($param $(: ?$sized)?),*>)? ::std::fmt::Debug for $type $(<$($param),*>)? {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($type))
+                    $(.field(stringify!($field), &self.$field))*
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}

@@ -146,6 +146,7 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-derive/", "derived"),
     ("datapipes-", "wire_struct"),
     ("datapipes-", "wire_enum"),
+    ("datapipes-", "opaque_debug"),
     // An adapter to a framework is a loader of its own kind.
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.

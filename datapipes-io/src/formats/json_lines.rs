@@ -3,10 +3,9 @@
 mod index;
 mod indexed;
 
-use std::fmt;
 use std::marker::PhantomData;
 
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
@@ -101,20 +100,11 @@ impl<T> Default for JsonLines<T> {
 
 impl<T> Clone for JsonLines<T> {
     fn clone(&self) -> Self {
-        JsonLines {
-            options: self.options,
-            value: PhantomData,
-        }
+        JsonLines { ..*self }
     }
 }
 
-impl<T> fmt::Debug for JsonLines<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JsonLines")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(JsonLines<T> { options });
 
 impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     type Item = T;

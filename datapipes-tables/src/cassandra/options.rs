@@ -1,10 +1,9 @@
 //! Options of a connection to a cluster: from its URL, or set by methods.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use percent_encoding::percent_decode_str;
 
 use super::Cassandra;
@@ -400,16 +399,12 @@ fn nodes(hosts: &str) -> Option<Vec<String>> {
     Some(nodes)
 }
 
-impl fmt::Debug for CassandraOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CassandraOptions")
-            .field("url", &self.url)
-            .field("tls", &self.tls)
-            .field("connections", &self.connections)
-            .field("requests", &self.requests)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(CassandraOptions {
+    url,
+    tls,
+    connections,
+    requests
+});
 
 #[cfg(test)]
 mod tests {

@@ -4,10 +4,8 @@ mod framing;
 mod input;
 mod read;
 
-use std::fmt;
-
 use ::csv::StringRecord;
-use datapipes::{Context, Result};
+use datapipes::{Context, Result, opaque_debug};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -173,20 +171,11 @@ impl<T> Csv<T> {
 
 impl<T> Clone for Csv<T> {
     fn clone(&self) -> Self {
-        Csv {
-            options: self.options,
-            read: self.read,
-        }
+        Csv { ..*self }
     }
 }
 
-impl<T> fmt::Debug for Csv<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Csv")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Csv<T> { options });
 
 impl<T: Send + 'static> Format for Csv<T> {
     type Item = T;

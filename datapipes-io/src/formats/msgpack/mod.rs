@@ -2,10 +2,8 @@
 
 mod scan;
 
-use std::fmt;
-
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
 use rmpv::Value;
 use serde::de::DeserializeOwned;
 
@@ -134,20 +132,11 @@ impl<T> MsgPack<T> {
 
 impl<T> Clone for MsgPack<T> {
     fn clone(&self) -> Self {
-        MsgPack {
-            options: self.options,
-            read: self.read,
-        }
+        MsgPack { ..*self }
     }
 }
 
-impl<T> fmt::Debug for MsgPack<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MsgPack")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(MsgPack<T> { options });
 
 impl<T: Send + 'static> Format for MsgPack<T> {
     type Item = T;

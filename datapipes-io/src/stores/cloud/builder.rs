@@ -1,12 +1,11 @@
 //! Settings of a cloud store: its location and credentials.
 
-use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey as Azure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Google};
@@ -622,13 +621,9 @@ fn once() -> RetryConfig {
     }
 }
 
-/// Shows the location, and never the credentials.
-impl fmt::Debug for CloudBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CloudBuilder")
-            .field("url", &self.url)
-            .field("region", &self.region)
-            .field("anonymous", &self.anonymous)
-            .finish_non_exhaustive()
-    }
-}
+// The location, and never the credentials.
+opaque_debug!(CloudBuilder {
+    url,
+    region,
+    anonymous
+});
