@@ -53,15 +53,9 @@ impl Idx {
     /// Refuses a gzipped file that decompresses to more than `bytes`, or to more than `ratio` times
     /// its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than
     /// gzip can reach.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Idx {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Parses the array in a file, which may be gzipped.

@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use super::compression::Expansion;
 use super::lines::{Line, Options};
 use super::{FileEntries, Format, Splitter, value};
 use crate::File;
@@ -83,11 +82,7 @@ impl<T> JsonLines<T> {
     /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 }

@@ -87,15 +87,9 @@ impl ArrowIpc {
 
     /// Refuses a batch that states more rows, or more uncompressed bytes, than `bytes`, or than
     /// `ratio` times the bytes of its file once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ArrowIpc {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than

@@ -121,11 +121,7 @@ impl<T> MsgPack<T> {
     /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 }

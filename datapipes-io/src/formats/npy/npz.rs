@@ -7,7 +7,6 @@ use datapipes::{Context, Error, ErrorKind, Result, wire_struct};
 
 use super::Array;
 use crate::File;
-use crate::formats::compression::Expansion;
 use crate::formats::zip::{Member, Members, Options};
 use crate::formats::{FileEntries, FileEntry, Format};
 
@@ -60,11 +59,7 @@ impl Npz {
 
     /// Sets the limits, as [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 

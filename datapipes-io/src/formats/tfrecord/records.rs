@@ -80,7 +80,7 @@ impl TfRecords {
     /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self.expansion.limit(bytes, ratio);
         self
     }
 
