@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+use crate::sync::lock;
 
 /// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused =
 /// true)]` hours pass at once. Clones share everything.
@@ -180,12 +181,12 @@ impl Scripted {
 
     /// Sets the answer to requests without a script from now on.
     pub fn usual(&self, reaction: Reaction) {
-        self.lock().usual = reaction;
+        lock(&self.state).usual = reaction;
     }
 
     /// Sets the answers to the next requests for a key, in sequence.
     pub fn script(&self, key: impl Into<String>, reactions: impl IntoIterator<Item = Reaction>) {
-        self.lock()
+        lock(&self.state)
             .scripts
             .entry(key.into())
             .or_default()
@@ -194,28 +195,28 @@ impl Scripted {
 
     /// Sets the numbers of keys after which the next listings break off, in sequence.
     pub fn cut_listings(&self, after: impl IntoIterator<Item = usize>) {
-        self.lock().listings.extend(after);
+        lock(&self.state).listings.extend(after);
     }
 
     /// Removes the versions of objects from now on; none can be requested.
     pub fn without_versions(&self) {
-        self.lock().no_versions = true;
+        lock(&self.state).no_versions = true;
     }
 
     /// Refuses requests as `Unavailable`, after their latency, while more requests than this are in
     /// flight.
     pub fn overload_above(&self, in_flight: usize) {
-        self.lock().overload = Some(in_flight);
+        lock(&self.state).overload = Some(in_flight);
     }
 
     /// Returns the requests so far, in order.
     pub fn requests(&self) -> Vec<Request> {
-        self.lock().requests.clone()
+        lock(&self.state).requests.clone()
     }
 
     /// Returns the times between the requests so far.
     pub fn pauses(&self) -> Vec<Duration> {
-        self.lock()
+        lock(&self.state)
             .requests
             .windows(2)
             .map(|pair| pair[1].at - pair[0].at)
@@ -225,21 +226,17 @@ impl Scripted {
     /// Returns the number of requests that are unanswered or have a body that was neither read to
     /// its end nor dropped.
     pub fn in_flight(&self) -> usize {
-        self.lock().in_flight
+        lock(&self.state).in_flight
     }
 
     /// Returns the maximum number of requests that were in flight at once.
     pub fn most_in_flight(&self) -> usize {
-        self.lock().most
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).most
     }
 
     fn record(&self, key: &str, get: Get, list: bool) {
         let at = self.began.elapsed();
-        self.lock().requests.push(Request {
+        lock(&self.state).requests.push(Request {
             key: key.to_owned(),
             get,
             list,
@@ -249,7 +246,7 @@ impl Scripted {
 
     fn begin(&self, key: &str, get: &Get) -> (Reaction, Flying) {
         self.record(key, get.clone(), false);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.in_flight += 1;
         state.most = state.most.max(state.in_flight);
         let flying = Flying(self.state.clone());
@@ -288,10 +285,7 @@ struct Flying(Arc<Mutex<State>>);
 
 impl Drop for Flying {
     fn drop(&mut self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .in_flight -= 1;
+        lock(&self.0).in_flight -= 1;
     }
 }
 
@@ -314,7 +308,7 @@ impl Store for Scripted {
         if let Fault::Refuse(error) = &reaction.fault {
             return Err(error().within(url));
         }
-        let no_versions = self.lock().no_versions;
+        let no_versions = lock(&self.state).no_versions;
         if no_versions {
             get.version = None;
         }
@@ -347,7 +341,7 @@ impl Store for Scripted {
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         self.record(prefix, Get::default(), true);
         let (cut, no_versions) = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             (state.listings.pop_front(), state.no_versions)
         };
         let all = self.objects.list(prefix).map(move |meta| {

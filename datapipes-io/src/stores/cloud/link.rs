@@ -8,7 +8,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -23,6 +23,7 @@ use reqwest::StatusCode;
 use reqwest::header::RANGE;
 
 use crate::stores::clients::Clients;
+use crate::sync::lock;
 
 /// Failed answer to a request.
 #[derive(Clone, Debug, Default)]
@@ -84,10 +85,10 @@ pub(super) struct Seen(Arc<Mutex<Answer>>);
 
 impl Seen {
     pub(super) fn take(&self) -> Answer {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
     fn keep(&self, answer: Answer) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+        *lock(&self.0) = answer;
     }
 }
 
@@ -146,11 +147,7 @@ impl HttpConnector for Connector {
         // wants it: on other machines there is no such service, and nothing would answer.
         let ours = value(&self.options(true), ClientConfigKey::ConnectTimeout);
         let near = value(options, ClientConfigKey::ConnectTimeout) != ours;
-        let mut clients = self
-            .0
-            .clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&self.0.clients);
         let known = clients
             .iter()
             .find(|(kind, _)| *kind == (allow_http, near))
