@@ -299,7 +299,7 @@ impl<V> Decoded<V> {
     }
 
     fn lacks(&self, field: &str) -> Error {
-        super::samples::lacks(&self.key, field, self.fields.iter().map(|(name, _)| name))
+        super::samples::lacks(&self.key, field, self.fields().map(|(name, _)| name))
     }
 }
 

@@ -12,6 +12,7 @@ use datapipes::{
 use futures::StreamExt;
 
 use super::Codec;
+use super::missing::missing;
 use crate::File;
 
 /// A group of files that belong together: a key, and the content of each file by suffix.
@@ -131,7 +132,7 @@ impl Sample {
     }
 
     fn lacks(&self, field: &str) -> Error {
-        lacks(&self.key, field, self.fields.iter().map(|(name, _)| name))
+        lacks(&self.key, field, self.fields().map(|(name, _)| name))
     }
 
     pub(super) fn into_parts(self) -> (Arc<str>, Vec<(Arc<str>, Bytes)>) {
@@ -143,16 +144,9 @@ impl Sample {
 pub(super) fn lacks<'a>(
     key: &str,
     field: &str,
-    there: impl Iterator<Item = &'a Arc<str>>,
+    there: impl ExactSizeIterator<Item = &'a str>,
 ) -> Error {
-    let there = match &there.map(|name| format!("{name:?}")).collect::<Vec<_>>()[..] {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
-    Error::new(
-        ErrorKind::NotFound,
-        format!("sample {key:?} has no field {field:?}, but {there}"),
-    )
+    missing(format_args!("sample {key:?}"), "field", field, there)
 }
 
 fn names(fields: &[(Arc<str>, Bytes)]) -> String {

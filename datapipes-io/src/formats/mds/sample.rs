@@ -7,6 +7,7 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer, wire_enum, wire_struct};
 
 use crate::codec::{decode_json, encode_json};
+use crate::formats::missing::missing;
 
 /// A value of a column.
 #[derive(Clone, Debug)]
@@ -140,12 +141,8 @@ impl MdsSample {
     pub fn get(&self, name: &str) -> Result<&MdsValue> {
         let value = self.values().find(|(other, _)| *other == name);
         value.map(|(_, value)| value).ok_or_else(|| {
-            let names: Vec<_> = self.names.iter().map(|name| format!("{name:?}")).collect();
-            let what = format!(
-                "the sample has no column {name:?}, but {}",
-                names.join(", ")
-            );
-            Error::new(ErrorKind::NotFound, what)
+            let names = self.names.iter().map(String::as_str);
+            missing("the sample", "column", name, names)
         })
     }
 

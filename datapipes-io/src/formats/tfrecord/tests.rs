@@ -96,7 +96,7 @@ fn what_tensorflow_wrote_is_written_again_byte_by_byte() {
     let error = sequence.get("x").unwrap_err().to_string();
     assert_eq!(
         error,
-        r#"not found: no list "x" among the 3: "frames", "none", "times""#
+        r#"not found: the example has no list "x", but "frames", "none", "times""#
     );
 }
 
