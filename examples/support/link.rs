@@ -12,6 +12,9 @@
 //! The link has no congestion window: a large object costs one round trip, as on a link that is
 //! already warm.
 
+#[path = "usage.rs"]
+mod usage;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -72,21 +75,7 @@ impl Link {
     /// Returns the CPU seconds of the server so far.
     #[allow(dead_code, reason = "not all who use this ask")]
     pub fn cpu_seconds(&self) -> f64 {
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let ticks = |i: usize| {
-            fields
-                .get(i)
-                .and_then(|f| f.parse::<f64>().ok())
-                .unwrap_or(0.0)
-        };
-        (ticks(11) + ticks(12)) / 100.0
+        usage::cpu_seconds_of(self.child.id())
     }
 }
 

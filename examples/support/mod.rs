@@ -11,6 +11,7 @@ pub mod shards;
 #[cfg(feature = "text")]
 pub mod texts;
 pub mod trace;
+pub mod usage;
 
 /// Prints the error of a program that failed, and returns its exit code.
 pub fn exit_code(result: Result<(), datapipes::BoxError>) -> std::process::ExitCode {
