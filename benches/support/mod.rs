@@ -1,6 +1,8 @@
 //! Helpers of the benches: paired runs, medians, ratios, peers.
 #![allow(dead_code, reason = "each bench uses its part")]
 
+#[path = "../../examples/support/archive.rs"]
+mod archive;
 pub mod pictures;
 #[path = "../../examples/support/usage.rs"]
 mod usage;
@@ -10,6 +12,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub use archive::write_tar;
 use datapipes::DataLoader;
 pub use usage::{cpu_seconds, memory_mb};
 

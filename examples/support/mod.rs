@@ -1,6 +1,7 @@
 //! Code that the examples share.
 #![allow(dead_code, reason = "each example uses a part of it")]
 
+pub mod archive;
 pub mod args;
 pub mod digits;
 pub mod images;
