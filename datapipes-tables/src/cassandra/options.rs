@@ -154,13 +154,12 @@ impl CassandraOptions {
     }
 
     /// Sets an option by its name and value in the URL.
-    fn told(self, name: &str, value: &str) -> Result<Self> {
+    fn told(mut self, name: &str, value: &str) -> Result<Self> {
+        let url = self.url.clone();
         // The message contains no value, which may be a misplaced password.
         let wrong = |expected: &str| {
-            Error::new(
-                ErrorKind::Config,
-                format!("{}: option {name}: {expected} expected", self.url),
-            )
+            let message = format!("{url}: option {name}: {expected} expected");
+            Error::new(ErrorKind::Config, message)
         };
         let number = || {
             value
@@ -188,62 +187,37 @@ impl CassandraOptions {
                 _ => return Err(wrong("one, local_one, quorum, local_quorum or all")),
             })
         };
-        Ok(match name {
-            "tls" => match value {
-                "true" => CassandraOptions { tls: true, ..self },
-                "false" => CassandraOptions { tls: false, ..self },
-                _ => return Err(wrong("true or false")),
-            },
-            "ca" => CassandraOptions {
-                ca: Some(value.into()),
-                tls: true,
-                ..self
-            },
-            "dc" => self.datacenter(value),
-            "connections" => CassandraOptions {
-                connections: number()?,
-                ..self
-            },
-            "requests" => CassandraOptions {
-                requests: number()?,
-                ..self
-            },
-            "timeout" => CassandraOptions {
-                timeout: seconds()?,
-                ..self
-            },
-            "connect_timeout" => CassandraOptions {
-                connect_timeout: seconds()?,
-                ..self
-            },
-            "consistency" => CassandraOptions {
-                consistency: consistency()?,
-                ..self
-            },
-            "write_consistency" => CassandraOptions {
-                write_consistency: consistency()?,
-                ..self
-            },
-            "compression" => match value {
-                "lz4" => self.compression(Compression::Lz4),
-                "snappy" => self.compression(Compression::Snappy),
-                _ => return Err(wrong("lz4 or snappy")),
-            },
-            "speculate" => CassandraOptions {
-                speculate: Some(seconds()?),
-                ..self
-            },
-            "page" => CassandraOptions {
-                page: number()?,
-                ..self
-            },
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Config,
-                    format!("{}: there is no option {name}", self.url),
-                ));
+        match name {
+            "tls" => {
+                self.tls = match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(wrong("true or false")),
+                }
             }
-        })
+            "ca" => (self.ca, self.tls) = (Some(value.into()), true),
+            "dc" => self.datacenter = Some(value.to_owned()),
+            "connections" => self.connections = number()?,
+            "requests" => self.requests = number()?,
+            "timeout" => self.timeout = seconds()?,
+            "connect_timeout" => self.connect_timeout = seconds()?,
+            "consistency" => self.consistency = consistency()?,
+            "write_consistency" => self.write_consistency = consistency()?,
+            "compression" => {
+                self.compression = match value {
+                    "lz4" => Some(Compression::Lz4),
+                    "snappy" => Some(Compression::Snappy),
+                    _ => return Err(wrong("lz4 or snappy")),
+                }
+            }
+            "speculate" => self.speculate = Some(seconds()?),
+            "page" => self.page = number()?,
+            _ => {
+                let message = format!("{url}: there is no option {name}");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        }
+        Ok(self)
     }
 
     /// Sets user and password, for a cluster that requires them.
