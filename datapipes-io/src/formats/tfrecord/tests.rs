@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::stores::Memory;
-use crate::testing::{check_format, read_all};
+use crate::testing::{check_format, gzip, read_all};
 
 const TENSORFLOW: &[u8] = include_bytes!("../../../tests/data/tensorflow.tfrecord");
 const GZIP: &[u8] = include_bytes!("../../../tests/data/tensorflow.tfrecord.gz");
@@ -241,12 +241,6 @@ fn row_101_zeros_behind_the_last_record_are_an_error() {
             zeros >= HEAD
         );
     }
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    out.write_all(data).unwrap();
-    out.finish().unwrap()
 }
 
 fn zlib(data: &[u8]) -> Vec<u8> {
