@@ -95,16 +95,6 @@ async fn row_51_a_certificate_that_nobody_signed_is_final() {
 }
 
 #[tokio::test]
-async fn a_service_that_asks_for_years_is_asked_again_after_a_day() {
-    for absurd in ["1000000000", "99999999999999999999999"] {
-        let busy = Reply::with(503, &[("Retry-After", absurd)], "");
-        let error = error_of(busy, Get::default()).await;
-        let day = Duration::from_secs(24 * 60 * 60);
-        assert_eq!(error.retry_after(), Some(day), "{absurd}");
-    }
-}
-
-#[tokio::test]
 async fn row_52_53_55_services_that_ask_for_patience() {
     for (status, code) in [
         (500, "InternalError"),
