@@ -105,17 +105,10 @@ impl<A, B, K> HashJoin<A, B, K> {
 
 impl<A, B, K> Debug for HashJoin<A, B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HashJoin {
-            items,
-            bytes,
-            strict,
-            ..
-        } = self;
-        let mut fields = f.debug_struct("HashJoin");
-        fields
-            .field("items", items)
-            .field("bytes", bytes)
-            .field("strict", strict)
+        f.debug_struct("HashJoin")
+            .field("items", &self.items)
+            .field("bytes", &self.bytes)
+            .field("strict", &self.strict)
             .finish_non_exhaustive()
     }
 }
