@@ -150,11 +150,9 @@ impl<U: Send + 'static> CandleLoader<U> {
     /// Sets the number of batches kept ready on a device that is not the CPU, besides the one that
     /// the consumer holds. It is 1 by default and at least.
     #[must_use]
-    pub fn depth(self, batches: usize) -> Self {
-        CandleLoader {
-            loader: self.loader.device_depth(batches),
-            ..self
-        }
+    pub fn depth(mut self, batches: usize) -> Self {
+        self.loader = self.loader.device_depth(batches);
+        self
     }
 
     /// Returns epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking).

@@ -88,11 +88,9 @@ impl Padding {
     }
 
     /// Sets the colour.
-    pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Padding {
-            mode: PadMode::Constant(fill.into()),
-            ..self
-        }
+    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
+        self.mode = PadMode::Constant(fill.into());
+        self
     }
 
     /// Sets the contents.

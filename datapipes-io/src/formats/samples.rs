@@ -210,11 +210,9 @@ impl Samples {
     }
 
     /// Keeps only these fields. A sample that has none of them is still yielded, without fields.
-    pub fn only<S: Into<String>>(self, fields: impl IntoIterator<Item = S>) -> Self {
-        Samples {
-            only: Some(fields.into_iter().map(Into::into).collect()),
-            ..self
-        }
+    pub fn only<S: Into<String>>(mut self, fields: impl IntoIterator<Item = S>) -> Self {
+        self.only = Some(fields.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Preserves the case of field names.

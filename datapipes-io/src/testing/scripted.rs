@@ -94,20 +94,16 @@ impl Reaction {
     }
 
     /// Sends the body in pieces of this size in bytes, with a pause before each.
-    pub fn pieces(self, bytes: usize, pause: Duration) -> Self {
-        Reaction {
-            piece: bytes,
-            pause,
-            ..self
-        }
+    pub fn pieces(mut self, bytes: usize, pause: Duration) -> Self {
+        self.piece = bytes;
+        self.pause = pause;
+        self
     }
 
     /// Answers with an error. The URL is added before its message.
-    pub fn refuse(self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
-        Reaction {
-            fault: Fault::Refuse(Arc::new(error)),
-            ..self
-        }
+    pub fn refuse(mut self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
+        self.fault = Fault::Refuse(Arc::new(error));
+        self
     }
 
     /// Answers with a transient error of kind `Unavailable`; see [`refuse`](Reaction::refuse).
@@ -116,35 +112,27 @@ impl Reaction {
     }
 
     /// Ends the body after this number of bytes with a transient error.
-    pub fn cut(self, after: u64) -> Self {
-        Reaction {
-            fault: Fault::Cut(after),
-            ..self
-        }
+    pub fn cut(mut self, after: u64) -> Self {
+        self.fault = Fault::Cut(after);
+        self
     }
 
     /// Ends the body after this number of bytes without an error.
-    pub fn short(self, after: u64) -> Self {
-        Reaction {
-            fault: Fault::Short(after),
-            ..self
-        }
+    pub fn short(mut self, after: u64) -> Self {
+        self.fault = Fault::Short(after);
+        self
     }
 
     /// Stalls the body after this number of bytes, without an end.
-    pub fn stall(self, after: u64) -> Self {
-        Reaction {
-            fault: Fault::Stall(after),
-            ..self
-        }
+    pub fn stall(mut self, after: u64) -> Self {
+        self.fault = Fault::Stall(after);
+        self
     }
 
     /// Flips one bit of this byte of the body.
-    pub fn flip(self, at: u64) -> Self {
-        Reaction {
-            fault: Fault::Flip(at),
-            ..self
-        }
+    pub fn flip(mut self, at: u64) -> Self {
+        self.fault = Fault::Flip(at);
+        self
     }
 
     /// Continues the body after its announced length.

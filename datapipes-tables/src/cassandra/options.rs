@@ -221,30 +221,24 @@ impl CassandraOptions {
     }
 
     /// Sets user and password, for a cluster that requires them.
-    pub fn credentials(self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        CassandraOptions {
-            credentials: Some((user.into(), password.into())),
-            ..self
-        }
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
+        self
     }
 
     /// Uses TLS, with the certificate authorities of this PEM file, or those of the system. The
     /// certificate of a node must contain the IP address at which it is reached.
-    pub fn tls(self, authorities: Option<PathBuf>) -> Self {
-        CassandraOptions {
-            tls: true,
-            ca: authorities,
-            ..self
-        }
+    pub fn tls(mut self, authorities: Option<PathBuf>) -> Self {
+        self.tls = true;
+        self.ca = authorities;
+        self
     }
 
     /// Sets the local data center; by default any. Other data centers are asked if the local one
     /// does not answer.
-    pub fn datacenter(self, name: impl Into<String>) -> Self {
-        CassandraOptions {
-            datacenter: Some(name.into()),
-            ..self
-        }
+    pub fn datacenter(mut self, name: impl Into<String>) -> Self {
+        self.datacenter = Some(name.into());
+        self
     }
 
     /// Sets the number of connections to each node. Defaults to 8.
@@ -282,46 +276,36 @@ impl CassandraOptions {
 
     /// Sets the maximum time to make a connection. Defaults to 5 s. Connecting to a cluster fails
     /// after this time and one [`timeout`](CassandraOptions::timeout).
-    pub fn connect_timeout(self, timeout: Duration) -> Self {
-        CassandraOptions {
-            connect_timeout: timeout,
-            ..self
-        }
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
     }
 
     /// Sets the number of replicas for which a read waits. Defaults to
     /// [`LocalOne`](Consistency::LocalOne), since a data set does not change once it is written.
-    pub fn consistency(self, consistency: Consistency) -> Self {
-        CassandraOptions {
-            consistency,
-            ..self
-        }
+    pub fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
     }
 
     /// Sets the number of replicas for which a write waits. Defaults to
     /// [`LocalQuorum`](Consistency::LocalQuorum).
-    pub fn write_consistency(self, consistency: Consistency) -> Self {
-        CassandraOptions {
-            write_consistency: consistency,
-            ..self
-        }
+    pub fn write_consistency(mut self, consistency: Consistency) -> Self {
+        self.write_consistency = consistency;
+        self
     }
 
     /// Compresses requests and answers. Defaults to no compression.
-    pub fn compression(self, compression: Compression) -> Self {
-        CassandraOptions {
-            compression: Some(compression),
-            ..self
-        }
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self
     }
 
     /// Asks another node too if the first has not answered after this time, up to two. Off by
     /// default.
-    pub fn speculate(self, after: Duration) -> Self {
-        CassandraOptions {
-            speculate: Some(after),
-            ..self
-        }
+    pub fn speculate(mut self, after: Duration) -> Self {
+        self.speculate = Some(after);
+        self
     }
 
     /// Sets the number of rows in a page of metadata. Defaults to 5000.

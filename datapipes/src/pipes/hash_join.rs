@@ -71,21 +71,21 @@ impl<A, B, K> HashJoin<A, B, K> {
     }
 
     /// Bounds the table to this many items.
-    pub fn items(self, most: usize) -> Self {
-        HashJoin {
-            items: most,
-            ..self
-        }
+    pub fn items(mut self, most: usize) -> Self {
+        self.items = most;
+        self
     }
 
     /// Bounds the table to this many bytes instead of 1 GiB, besides the bound in items; `weigh`
     /// returns the bytes that an item keeps alive.
-    pub fn bytes(self, most: usize, weigh: impl Fn(&B) -> usize + Send + Sync + 'static) -> Self {
-        HashJoin {
-            bytes: Some(most),
-            weigh: Arc::new(weigh),
-            ..self
-        }
+    pub fn bytes(
+        mut self,
+        most: usize,
+        weigh: impl Fn(&B) -> usize + Send + Sync + 'static,
+    ) -> Self {
+        self.bytes = Some(most);
+        self.weigh = Arc::new(weigh);
+        self
     }
 
     /// Makes an item of the first input that has no partner an error in its place. By default the

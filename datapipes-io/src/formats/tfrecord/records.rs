@@ -69,11 +69,9 @@ impl TfRecords {
     }
 
     /// Refuses records of more than `bytes` in their place (`Limit`). Defaults to 2 GiB.
-    pub fn max_record(self, bytes: u64) -> Self {
-        TfRecords {
-            most: bytes,
-            ..self
-        }
+    pub fn max_record(mut self, bytes: u64) -> Self {
+        self.most = bytes;
+        self
     }
 
     /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`

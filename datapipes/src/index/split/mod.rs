@@ -48,19 +48,15 @@ impl<K> SplitSample<K> {
     }
 
     /// Sets the class.
-    pub fn class(self, class: impl fmt::Display) -> Self {
-        SplitSample {
-            class: Some(class.to_string()),
-            ..self
-        }
+    pub fn class(mut self, class: impl fmt::Display) -> Self {
+        self.class = Some(class.to_string());
+        self
     }
 
     /// Sets the entity.
-    pub fn entity(self, entity: impl fmt::Display) -> Self {
-        SplitSample {
-            entity: Some(entity.to_string()),
-            ..self
-        }
+    pub fn entity(mut self, entity: impl fmt::Display) -> Self {
+        self.entity = Some(entity.to_string());
+        self
     }
 }
 
@@ -173,30 +169,24 @@ impl Splitter {
     }
 
     /// Leaves out samples until no class has more than `samples`.
-    pub fn max_per_class(self, samples: usize) -> Self {
-        Splitter {
-            most_per_class: Some(samples),
-            ..self
-        }
+    pub fn max_per_class(mut self, samples: usize) -> Self {
+        self.most_per_class = Some(samples);
+        self
     }
 
     /// Sets the metadata column of the class. Defaults to `label`. Used by the reader of the
     /// columns, and in the record.
-    pub fn class_column(self, column: impl Into<String>) -> Self {
-        Splitter {
-            class_column: column.into(),
-            ..self
-        }
+    pub fn class_column(mut self, column: impl Into<String>) -> Self {
+        self.class_column = column.into();
+        self
     }
 
     /// Sets the metadata column of the entity, such as `patient`. Used by the reader of the
     /// columns, and in the record. Samples that have an [entity](SplitSample::entity) are kept together
     /// in any case.
-    pub fn group_by(self, column: impl Into<String>) -> Self {
-        Splitter {
-            entity_column: Some(column.into()),
-            ..self
-        }
+    pub fn group_by(mut self, column: impl Into<String>) -> Self {
+        self.entity_column = Some(column.into());
+        self
     }
 
     /// Returns the metadata columns of class and entity.
