@@ -16,7 +16,7 @@ use datapipes::{BoxError, DType, DataLoader, Graph, Rng, Tensor};
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
 use support::pictures::{decoded, pictures, rows};
-use support::{Lines, again, case};
+use support::{Lines, again, case, write_tar};
 
 /// Rounds of which a line shows the median.
 const ROUNDS: usize = 5;
@@ -73,14 +73,8 @@ fn make(folder: &Path, shards: usize) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for shard in 0..shards {
         let path = folder.join(format!("{shard:03}.tar"));
-        let mut tar = tar::Builder::new(File::create(&path)?);
-        for member in 0..100 {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(noise.len() as u64);
-            header.set_mode(0o644);
-            tar.append_data(&mut header, format!("{member:04}.bin"), &noise[..])?;
-        }
-        tar.finish()?;
+        let members = (0..100).map(|member| (format!("{member:04}.bin"), &noise));
+        write_tar(File::create(&path)?, members)?;
         paths.push(path);
     }
     Ok(paths)

@@ -18,7 +18,7 @@ use datapipes::{BoxError, DataLoader, Order};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{self, Http, Hub, Store, resilient};
 use link::Link;
-use support::{bar, cpu_seconds, median, memory_mb};
+use support::{bar, cpu_seconds, median, memory_mb, usage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -17,7 +17,7 @@ use datapipes::{BoxError, DataLoader};
 use datapipes_io::prelude::*;
 use datapipes_io::stores;
 use link::Link;
-use support::{Lines, median};
+use support::{Lines, median, usage};
 
 /// Sizes of objects, with the number of them in a pass.
 const SIZES: [(&str, usize, usize); 3] = [

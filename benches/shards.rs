@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use datapipes::DataLoader;
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
-use support::{bar, case, compare, peer_case};
+use support::{bar, case, compare, peer_case, write_tar};
 
 const EPOCHS: usize = 3;
 
@@ -21,20 +21,17 @@ fn make_shards(dir: &Path) -> std::io::Result<()> {
     let mut rng = datapipes::Rng::from_key([1; 4]);
     let noise: Vec<u8> = (0..1 << 20).map(|_| rng.next_u32() as u8).collect();
     for shard in 0..8 {
-        let mut tar = tar::Builder::new(std::io::BufWriter::new(File::create(
-            dir.join(format!("{shard:02}.tar")),
-        )?));
-        for i in 0..250 {
+        let members = (0..250).flat_map(|i| {
             let len = 60_000 + rng.below(110_000) as usize;
             let from = rng.below((noise.len() - len) as u64) as usize;
-            for (field, data) in [("jpg", &noise[from..from + len]), ("cls", &b"7"[..])] {
-                let mut header = tar::Header::new_ustar();
-                header.set_size(data.len() as u64);
-                header.set_mode(0o644);
-                tar.append_data(&mut header, format!("{:06}.{field}", shard * 250 + i), data)?;
-            }
-        }
-        tar.into_inner()?.flush()?;
+            let name = shard * 250 + i;
+            [
+                (format!("{name:06}.jpg"), &noise[from..from + len]),
+                (format!("{name:06}.cls"), &b"7"[..]),
+            ]
+        });
+        let file = File::create(dir.join(format!("{shard:02}.tar")))?;
+        write_tar(std::io::BufWriter::new(file), members)?.flush()?;
     }
     Ok(())
 }

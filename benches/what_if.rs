@@ -22,6 +22,7 @@ use datapipes::{BoxError, DataLoader, Graph, Result, Tensor};
 use datapipes_io::formats::Array;
 use datapipes_io::prelude::*;
 use datapipes_io::{FileRef, list_files};
+use examples::archive::write_tar;
 use examples::{images, shards};
 
 /// Time until an epoch is taken to have started.
@@ -213,14 +214,8 @@ fn files(settings: Settings, folder: &Path, pattern: &str) -> Graph<FileRef> {
 fn make(folder: &Path) -> Result<(), BoxError> {
     let noise: Vec<u8> = (0..20_000u32).map(|n| ((n * n) >> 7) as u8).collect();
     for shard in 0..8 {
-        let mut tar = tar::Builder::new(File::create(folder.join(format!("{shard}.tar")))?);
-        for member in 0..50 {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(noise.len() as u64);
-            header.set_mode(0o644);
-            tar.append_data(&mut header, format!("{member:04}.bin"), &noise[..])?;
-        }
-        tar.finish()?;
+        let members = (0..50).map(|member| (format!("{member:04}.bin"), &noise));
+        write_tar(File::create(folder.join(format!("{shard}.tar")))?, members)?;
     }
     for picture in 0..100 {
         let path = folder.join(format!("{picture:04}.jpg"));

@@ -37,6 +37,7 @@ use datapipes_io::prelude::*;
 use datapipes_io::stores;
 use support::args::Args;
 use support::trace::Trace;
+use support::usage::{cpu_seconds, memory_mb};
 use support::{images, shards};
 
 const USAGE: &str = "workloads w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
@@ -507,7 +508,7 @@ impl Meter {
             "items_per_s": round(self.items as f64 / self.wall_s, 2),
             "mb_per_s": round(mb / self.wall_s, 2),
             "startup_s": round(self.startup.elapsed().as_secs_f64() - self.wall_s, 3),
-            "rss_self_mb": round(peak_rss_mb(), 1),
+            "rss_self_mb": round(memory_mb("VmHWM"), 1),
         });
         for (name, value) in &self.more {
             line[*name] = value.clone();
@@ -533,36 +534,4 @@ impl Meter {
 fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
-}
-
-/// Returns user and system time of this process so far.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let ticks = |i: usize| {
-        fields
-            .get(i)
-            .and_then(|f| f.parse::<f64>().ok())
-            .unwrap_or(0.0)
-    };
-    (ticks(11) + ticks(12)) / 100.0
-}
-
-/// Returns the peak memory of this process.
-fn peak_rss_mb() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM"))
-        .unwrap_or_default();
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|kb| kb.parse::<f64>().ok())
-        .unwrap_or(0.0)
-        / 1024.0
 }

@@ -1,14 +1,24 @@
 //! Helpers of the benches: paired runs, medians, ratios, peers.
-#![allow(dead_code, reason = "each bench uses its part")]
+#![allow(dead_code, unused_imports, reason = "each bench uses its part")]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "some benches use the examples' modules, too"
+)]
 
+#[path = "../../examples/support/archive.rs"]
+mod archive;
 pub mod pictures;
+#[path = "../../examples/support/usage.rs"]
+pub mod usage;
 
 use std::borrow::Borrow;
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub use archive::write_tar;
 use datapipes::DataLoader;
+pub use usage::{cpu_seconds, memory_mb};
 
 /// A case to time. Its closure returns the duration of the part that counts.
 pub struct Case<'a> {
@@ -220,36 +230,4 @@ pub fn peer_case(name: &str, script: &'static str, args: Vec<String>) -> Option<
         name: name.to_owned(),
         run: Box::new(move || run().unwrap_or(Duration::MAX)),
     })
-}
-
-/// Returns the user and system time of this process so far.
-pub fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let ticks = |i: usize| {
-        fields
-            .get(i)
-            .and_then(|f| f.parse::<f64>().ok())
-            .unwrap_or(0.0)
-    };
-    (ticks(11) + ticks(12)) / 100.0
-}
-
-/// Returns a field of `/proc/self/status` in MB: `VmRSS` is the current value, `VmHWM` the peak.
-pub fn memory_mb(field: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with(field))
-        .unwrap_or_default();
-    line.split_whitespace()
-        .nth(1)
-        .and_then(|kb| kb.parse::<f64>().ok())
-        .unwrap_or(0.0)
-        / 1024.0
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use burn_core::data::dataset::{Dataset, DatasetError};
 use datapipes::index::Indexed;
-use datapipes::{DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, async_trait};
+use datapipes::{
+    DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, async_trait, opaque_debug,
+};
 
 /// An [`Indexed`] as a [`Dataset`] of burn, for burn's own loaders, splits and transformations.
 ///
@@ -107,13 +109,7 @@ impl<T: Send + 'static> Dataset<T> for BurnDataset<T> {
     }
 }
 
-impl<T> fmt::Debug for BurnDataset<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BurnDataset")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(BurnDataset<T> { len });
 
 /// A [`Dataset`] of burn as data of this library: a [`MapPipe`], for [`Indexed::new`].
 ///
@@ -194,11 +190,7 @@ where
     }
 }
 
-impl<D: ?Sized, T> fmt::Debug for FromDataset<D, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromDataset").finish_non_exhaustive()
-    }
-}
+opaque_debug!(FromDataset<D: ?Sized, T> {});
 
 /// Converts an index below a length that was a `usize`.
 fn place(index: u64) -> usize {

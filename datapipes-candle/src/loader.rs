@@ -1,10 +1,9 @@
 //! A loader with candle's tensors and candle's errors.
 
-use std::fmt;
 use std::path::Path;
 
 use candle_core::{Device, Error, Result};
-use datapipes::{Checkpoint, DataLoader, Edited, Epoch};
+use datapipes::{Checkpoint, DataLoader, Edited, Epoch, opaque_debug};
 
 use crate::IntoCandle;
 use crate::tensor::wrapped;
@@ -151,11 +150,9 @@ impl<U: Send + 'static> CandleLoader<U> {
     /// Sets the number of batches kept ready on a device that is not the CPU, besides the one that
     /// the consumer holds. It is 1 by default and at least.
     #[must_use]
-    pub fn depth(self, batches: usize) -> Self {
-        CandleLoader {
-            loader: self.loader.device_depth(batches),
-            ..self
-        }
+    pub fn depth(mut self, batches: usize) -> Self {
+        self.loader = self.loader.device_depth(batches);
+        self
     }
 
     /// Returns epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking).
@@ -300,13 +297,7 @@ impl<U> Clone for CandleLoader<U> {
     }
 }
 
-impl<U> fmt::Debug for CandleLoader<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CandleLoader")
-            .field("device", &self.device)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(CandleLoader<U> { device });
 
 #[cfg(test)]
 mod tests;

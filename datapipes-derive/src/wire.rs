@@ -3,94 +3,28 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result, Type, parse_quote};
+use syn::{
+    Attribute, Data, DataEnum, DataStruct, DeriveInput, Error, Field, Fields, Generics, Ident,
+    Index, Path, Result, Type, parse_quote,
+};
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
-    if let Some(attribute) = input
-        .attrs
-        .iter()
-        .find(|attribute| attribute.path().is_ident("wire"))
-    {
-        let message = "`#[wire(…)]` is for fields: `#[wire(serde)]` or `#[wire(skip)]`";
-        return Err(Error::new_spanned(attribute, message));
-    }
+    let message = "`#[wire(…)]` is for fields: `#[wire(serde)]` or `#[wire(skip)]`";
+    refuse_attribute(&input.attrs, message)?;
     let name = &input.ident;
-    let (encode, decode, all) = match &input.data {
-        Data::Struct(data) => {
-            let fields = Parts::new(&data.fields)?;
-            let (pattern, encode, decode) = (
-                fields.pattern(),
-                fields.encode(),
-                fields.decode(&quote!(Self)),
-            );
-            // Every value takes a byte.
-            let (put, take) = match fields.travel() {
-                true => (quote!(), quote!()),
-                false => (
-                    quote!(::datapipes::Wire::encode(&(), to)?;),
-                    quote!(<() as ::datapipes::Wire>::decode(from)?;),
-                ),
-            };
-            (
-                quote!(let Self #pattern = self; #put #encode),
-                quote!(#take #decode),
-                fields.list,
-            )
-        }
-        Data::Enum(data) => {
-            let (mut puts, mut takes, mut all) = (Vec::new(), Vec::new(), Vec::new());
-            for (number, variant) in data.variants.iter().enumerate() {
-                if let Some(attribute) = variant.attrs.iter().find(|it| it.path().is_ident("wire"))
-                {
-                    return Err(Error::new_spanned(
-                        attribute,
-                        "`#[wire(…)]` is for fields, not for variants",
-                    ));
-                }
-                let (ident, number) = (&variant.ident, number as u64);
-                let fields = Parts::new(&variant.fields)?;
-                let (pattern, encode) = (fields.pattern(), fields.encode());
-                let decode = fields.decode(&quote!(Self::#ident));
-                puts.push(quote!(Self::#ident #pattern => { to.number(#number); #encode }));
-                takes.push(quote!(#number => { #decode }));
-                all.extend(fields.list);
-            }
-            let words = name.to_string();
-            let encode = match puts[..] {
-                [] => quote!(match *self {}),
-                _ => quote!(match self { #(#puts)* }),
-            };
-            let decode = quote! {
-                match from.number()? {
-                    #(#takes)*
-                    number => ::std::result::Result::Err(::datapipes::derived::no_variant(#words, number)),
-                }
-            };
-            (encode, decode, all)
-        }
+    let Bodies {
+        encode,
+        decode,
+        parts,
+    } = match &input.data {
+        Data::Struct(data) => Bodies::of_struct(data)?,
+        Data::Enum(data) => Bodies::of_enum(name, data)?,
         Data::Union(data) => {
             let message = "`Wire` can be derived for structs and enums: nobody knows which field of a union is set";
             return Err(Error::new(data.union_token.span(), message));
         }
     };
-
-    let mut generics = input.generics.clone();
-    let wire: Path = parse_quote!(::datapipes::Wire);
-    let params: Vec<Ident> = generics
-        .type_params()
-        .map(|param| param.ident.clone())
-        .collect();
-    let bounds = generics.make_where_clause();
-    for param in params {
-        // A parameter that occurs only in skipped fields must be `Wire`, too: that rule is simpler.
-        bounds.predicates.push(parse_quote!(#param: #wire));
-    }
-    for part in all.iter().filter(|part| part.serde) {
-        let kind = &part.kind;
-        bounds
-            .predicates
-            .push(parse_quote!(#kind: ::datapipes::derived::Serial));
-    }
+    let generics = bounded(input.generics, &parts);
     let (for_impl, for_type, bounds) = generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
@@ -107,6 +41,93 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
             }
         }
     })
+}
+
+fn refuse_attribute(attributes: &[Attribute], message: &str) -> Result<()> {
+    match attributes.iter().find(|it| it.path().is_ident("wire")) {
+        Some(attribute) => Err(Error::new_spanned(attribute, message)),
+        None => Ok(()),
+    }
+}
+
+/// Adds the bounds for parameters, and for fields that go through serde.
+fn bounded(mut generics: Generics, parts: &[Part]) -> Generics {
+    let wire: Path = parse_quote!(::datapipes::Wire);
+    let params: Vec<Ident> = generics
+        .type_params()
+        .map(|param| param.ident.clone())
+        .collect();
+    let bounds = &mut generics.make_where_clause().predicates;
+    for param in params {
+        // A parameter that occurs only in skipped fields must be `Wire`, too: that rule is simpler.
+        bounds.push(parse_quote!(#param: #wire));
+    }
+    for part in parts.iter().filter(|part| part.serde) {
+        let kind = &part.kind;
+        bounds.push(parse_quote!(#kind: ::datapipes::derived::Serial));
+    }
+    generics
+}
+
+/// Bodies of the methods, and all fields that they use.
+struct Bodies {
+    encode: TokenStream,
+    decode: TokenStream,
+    parts: Vec<Part>,
+}
+
+impl Bodies {
+    fn of_struct(data: &DataStruct) -> Result<Self> {
+        let fields = Parts::new(&data.fields)?;
+        let (pattern, encode) = (fields.pattern(), fields.encode());
+        let decode = fields.decode(&quote!(Self));
+        // Every value takes a byte.
+        let (put, take) = match fields.travel() {
+            true => (quote!(), quote!()),
+            false => (
+                quote!(::datapipes::Wire::encode(&(), to)?;),
+                quote!(<() as ::datapipes::Wire>::decode(from)?;),
+            ),
+        };
+        Ok(Bodies {
+            encode: quote!(let Self #pattern = self; #put #encode),
+            decode: quote!(#take #decode),
+            parts: fields.list,
+        })
+    }
+
+    fn of_enum(name: &Ident, data: &DataEnum) -> Result<Self> {
+        let (mut puts, mut takes, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, variant) in data.variants.iter().enumerate() {
+            refuse_attribute(
+                &variant.attrs,
+                "`#[wire(…)]` is for fields, not for variants",
+            )?;
+            let (ident, number) = (&variant.ident, number as u64);
+            let fields = Parts::new(&variant.fields)?;
+            let (pattern, encode) = (fields.pattern(), fields.encode());
+            let decode = fields.decode(&quote!(Self::#ident));
+            puts.push(quote!(Self::#ident #pattern => { to.number(#number); #encode }));
+            takes.push(quote!(#number => { #decode }));
+            parts.extend(fields.list);
+        }
+        let words = name.to_string();
+        let encode = match puts[..] {
+            [] => quote!(match *self {}),
+            _ => quote!(match self { #(#puts)* }),
+        };
+        let decode = quote! {
+            match from.number()? {
+                #(#takes)*
+                number => ::std::result::Result::Err(::datapipes::derived::no_variant(#words, number)),
+            }
+        };
+        Ok(Bodies {
+            encode,
+            decode,
+            parts,
+        })
+    }
 }
 
 /// Fields of a struct or of a variant.

@@ -59,11 +59,9 @@ impl RandomGaussianBlur {
     }
 
     /// Sets the range of sigma, in pixels.
-    pub fn sigma(self, least: f64, most: f64) -> Self {
-        RandomGaussianBlur {
-            sigma: (least, most),
-            ..self
-        }
+    pub fn sigma(mut self, least: f64, most: f64) -> Self {
+        self.sigma = (least, most);
+        self
     }
 
     /// Blurs an image; see [`gaussian_blur`].

@@ -1,6 +1,6 @@
 //! Crops and flips: pixels move, none is computed.
 
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 
 use crate::Image;
 use crate::geometry::raster::{self, Raster};
@@ -18,23 +18,12 @@ pub struct Rect {
     pub height: u32,
 }
 
-impl Wire for Rect {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.x.encode(to)?;
-        self.y.encode(to)?;
-        self.width.encode(to)?;
-        self.height.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (x, y, width, height) = Wire::decode(from)?;
-        Ok(Rect {
-            x,
-            y,
-            width,
-            height,
-        })
-    }
-}
+wire_struct!(Rect {
+    x,
+    y,
+    width,
+    height
+});
 
 impl Rect {
     /// Fails unless the part has pixels and is inside the image.

@@ -56,27 +56,21 @@ impl RandomErasing {
     }
 
     /// Sets the least and the largest part of the area.
-    pub fn scale(self, least: f64, most: f64) -> Self {
-        RandomErasing {
-            scale: (least, most),
-            ..self
-        }
+    pub fn scale(mut self, least: f64, most: f64) -> Self {
+        self.scale = (least, most);
+        self
     }
 
     /// Sets the least and the largest ratio of height to width.
-    pub fn ratio(self, least: f64, most: f64) -> Self {
-        RandomErasing {
-            ratio: (least, most),
-            ..self
-        }
+    pub fn ratio(mut self, least: f64, most: f64) -> Self {
+        self.ratio = (least, most);
+        self
     }
 
     /// Sets the value that is written, for all channels.
-    pub fn value(self, value: f32) -> Self {
-        RandomErasing {
-            value: Value::One(value),
-            ..self
-        }
+    pub fn value(mut self, value: f32) -> Self {
+        self.value = Value::One(value);
+        self
     }
 
     /// Sets the value that is written, for each of three channels.
@@ -99,11 +93,9 @@ impl RandomErasing {
     /// Sets the order of a tensor's axes. Defaults to [`Layout::Chw`], and tensors whose channels
     /// seem to come last (1 or 3 there, and not in the place of `Chw`) are refused. A layout that
     /// is set here is not checked that way.
-    pub fn layout(self, layout: Layout) -> Self {
-        RandomErasing {
-            layout: Some(layout),
-            ..self
-        }
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = Some(layout);
+        self
     }
 
     /// Returns the part of an image of this size to erase, if any.

@@ -34,19 +34,15 @@ impl RandomResizedCrop {
     }
 
     /// Sets the least and the largest part of the image's area.
-    pub fn scale(self, least: f64, most: f64) -> Self {
-        RandomResizedCrop {
-            scale: (least, most),
-            ..self
-        }
+    pub fn scale(mut self, least: f64, most: f64) -> Self {
+        self.scale = (least, most);
+        self
     }
 
     /// Sets the least and the largest ratio of width to height, before the part is scaled.
-    pub fn ratio(self, least: f64, most: f64) -> Self {
-        RandomResizedCrop {
-            ratio: (least, most),
-            ..self
-        }
+    pub fn ratio(mut self, least: f64, most: f64) -> Self {
+        self.ratio = (least, most);
+        self
     }
 
     /// Sets the filter for scaling.

@@ -139,11 +139,9 @@ impl ImageRows {
     }
 
     /// Makes normalised `f32` rows. Without this setting, rows are `u8`, 0 to 255.
-    pub fn normalize(self, normalize: Normalize) -> Self {
-        ImageRows {
-            normalize: Some(normalize),
-            ..self
-        }
+    pub fn normalize(mut self, normalize: Normalize) -> Self {
+        self.normalize = Some(normalize);
+        self
     }
 
     /// Sets the order of the axes. Defaults to [`Layout::Chw`].

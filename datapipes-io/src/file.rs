@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer, wire_struct};
 
-use crate::codec::wire_struct;
 use crate::stores::Store;
 
 /// A file that was listed, or is known by name, and has not been read.

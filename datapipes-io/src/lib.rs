@@ -42,6 +42,7 @@ mod file;
 mod graph;
 mod replace;
 mod splits;
+mod sync;
 
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};

@@ -1,27 +1,58 @@
-//! Writes a small file whole or not at all.
+//! Files that are written whole or not at all.
 
-use std::fs;
-use std::io::Write;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use datapipes::{Error, Result};
 
-/// Writes a file beside `path`, and renames it to `path` once it is on the disk: a concurrent
+/// Writes a small file beside `path`, and renames it to `path` once it is on the disk: a concurrent
 /// reader sees the old or the new content.
 ///
 /// # Errors
 /// The errors of the file system, with the path.
 pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
     let write = || {
-        let mut file = fs::File::create(&temporary)?;
+        let (mut file, temporary) = Temporary::beside(path)?;
         file.write_all(content.as_ref())?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        temporary.rename(path)
     };
-    write().map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        Error::io(error).within(path.display())
-    })
+    write().map_err(|error| Error::io(error).within(path.display()))
+}
+
+/// A file that is removed on drop, unless it was renamed.
+#[derive(Debug)]
+pub(crate) struct Temporary(Option<PathBuf>);
+
+impl Temporary {
+    /// Creates a new file beside `path`, with a unique name.
+    pub fn beside(path: &Path) -> io::Result<(File, Temporary)> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut n = 0;
+        loop {
+            let other = path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).open(&other) {
+                Ok(file) => return Ok((file, Temporary(Some(other)))),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < 1000 => n += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub fn rename(mut self, path: &Path) -> io::Result<()> {
+        if let Some(own) = &self.0 {
+            fs::rename(own, path)?;
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
 }

@@ -57,11 +57,9 @@ pub struct Select<'a, T: ?Sized> {
 impl<T: Table + ?Sized> Select<'_, T> {
     /// Restricts the query to samples that match the filter, in addition to earlier filters. Its
     /// columns are those of the [`Schema`](super::Schema), and `label`, the class of a sample.
-    pub fn filter(self, filter: Filter) -> Self {
-        Select {
-            filter: self.filter.and(filter),
-            ..self
-        }
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = self.filter.and(filter);
+        self
     }
 
     /// Returns the results as they come, page by page, in an order that is the same while nothing

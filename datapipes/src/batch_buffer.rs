@@ -265,11 +265,9 @@ impl Rows {
     }
 
     /// Makes rows that other processes fill.
-    pub(crate) fn filled_elsewhere(self, make: Maker) -> Self {
-        Rows {
-            elsewhere: Some(make),
-            ..self
-        }
+    pub(crate) fn filled_elsewhere(mut self, make: Maker) -> Self {
+        self.elsewhere = Some(make);
+        self
     }
 
     /// Records that a pipe in another process asked for a row like this.

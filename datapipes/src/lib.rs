@@ -102,6 +102,9 @@
     )
 )]
 
+#[macro_use]
+mod macros;
+
 mod backoff;
 mod batch_buffer;
 mod budget;

@@ -24,6 +24,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
+use super::usage;
+
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Argument that makes the program a server.
@@ -72,21 +74,7 @@ impl Link {
     /// Returns the CPU seconds of the server so far.
     #[allow(dead_code, reason = "not all who use this ask")]
     pub fn cpu_seconds(&self) -> f64 {
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let ticks = |i: usize| {
-            fields
-                .get(i)
-                .and_then(|f| f.parse::<f64>().ok())
-                .unwrap_or(0.0)
-        };
-        (ticks(11) + ticks(12)) / 100.0
+        usage::cpu_seconds_of(self.child.id())
     }
 }
 

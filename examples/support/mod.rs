@@ -1,6 +1,7 @@
 //! Code that the examples share.
 #![allow(dead_code, reason = "each example uses a part of it")]
 
+pub mod archive;
 pub mod args;
 pub mod digits;
 pub mod images;
@@ -11,6 +12,7 @@ pub mod shards;
 #[cfg(feature = "text")]
 pub mod texts;
 pub mod trace;
+pub mod usage;
 
 /// Prints the error of a program that failed, and returns its exit code.
 pub fn exit_code(result: Result<(), datapipes::BoxError>) -> std::process::ExitCode {

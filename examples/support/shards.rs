@@ -9,6 +9,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use datapipes::Rng;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
+use super::archive::write_tar;
+
 /// Number of classes of [`photo`]; picture `index` is of class `index % CLASSES`.
 pub const CLASSES: u64 = 20;
 
@@ -287,22 +289,15 @@ pub fn make_files(
 }
 
 fn write_shard(path: &Path, images: std::ops::Range<usize>, made: impl Fn()) -> io::Result<()> {
-    write_whole(path, |file| {
-        let mut archive = tar::Builder::new(file);
-        let mut append = |name: String, data: &[u8]| {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(data.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, name, data)
-        };
-        for image in images.clone() {
-            let class = image as u64 % CLASSES;
-            append(format!("{image:06}.jpg"), &photo(image as u64, 0))?;
-            append(format!("{image:06}.cls"), class.to_string().as_bytes())?;
-            made();
-        }
-        archive.finish()
-    })
+    let members = images.flat_map(|image| {
+        let class = image as u64 % CLASSES;
+        made();
+        [
+            (format!("{image:06}.jpg"), photo(image as u64, 0)),
+            (format!("{image:06}.cls"), class.to_string().into_bytes()),
+        ]
+    });
+    write_whole(path, |file| write_tar(file, members).map(drop))
 }
 
 /// Writes a file under a temporary name, and renames it when it is complete.

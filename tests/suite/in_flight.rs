@@ -52,6 +52,15 @@ impl Desk {
     }
 }
 
+fn two_workers<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
+    DataLoader::builder(graph).workers(2).build().unwrap()
+}
+
+/// Reads an epoch that has no errors.
+fn all<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<T> {
+    loader.epoch(0).blocking().map(Result::unwrap).collect()
+}
+
 #[test]
 fn the_first_batch_asks_for_all_its_items_at_once() {
     let desk = Desk::new();
@@ -67,12 +76,8 @@ fn the_first_batch_asks_for_all_its_items_at_once() {
     });
     // Steps of the CPU between do not hide what the batch needs.
     let batches = graph.map(|n| n).filter(|_| true).batch(32);
-    let loader = DataLoader::builder(batches).workers(2).build().unwrap();
-    let seen: Vec<_> = loader
-        .epoch(0)
-        .blocking()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let loader = two_workers(batches);
+    let seen = all(&loader);
     assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
 }
 
@@ -107,12 +112,8 @@ impl Pipe<u64> for Asks {
 fn requests_are_noticed_where_local_files_are_expected() {
     for _ in 0..20 {
         let batches = Graph::range(0..128).pipe(Asks(Desk::new())).batch(32);
-        let loader = DataLoader::builder(batches).workers(2).build().unwrap();
-        let seen: Vec<_> = loader
-            .epoch(0)
-            .blocking()
-            .collect::<Result<_, _>>()
-            .unwrap();
+        let loader = two_workers(batches);
+        let seen = all(&loader);
         assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
     }
 }
@@ -138,12 +139,7 @@ fn one_slow_answer_does_not_idle_the_others() {
             .order(order)
             .build()
             .unwrap();
-        let mut seen = loader
-            .epoch(0)
-            .blocking()
-            .collect::<Result<Vec<_>, _>>()
-            .unwrap()
-            .concat();
+        let mut seen = all(&loader).concat();
         if order != Order::Strict {
             seen.sort_unstable();
         }
@@ -166,15 +162,8 @@ fn a_slow_first_answer_holds_back_none_of_the_others() {
             datapipes::Ok(n)
         }
     });
-    let loader = DataLoader::builder(graph.batch(4))
-        .workers(2)
-        .build()
-        .unwrap();
-    let seen: Vec<_> = loader
-        .epoch(0)
-        .blocking()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let loader = two_workers(graph.batch(4));
+    let seen = all(&loader);
     assert_eq!(seen.concat(), (0..1500).collect::<Vec<_>>());
 }
 
@@ -198,10 +187,7 @@ fn five_are_asked_for_where_four_came_through() {
             datapipes::Ok(n)
         }
     });
-    let loader = DataLoader::builder(graph.batch(BATCH))
-        .workers(2)
-        .build()
-        .unwrap();
+    let loader = two_workers(graph.batch(BATCH));
     assert_eq!(loader.epoch(0).blocking().count(), 2000 / BATCH);
     assert_eq!(worst.load(SeqCst), 0, "requests too many at once");
 }
@@ -223,10 +209,7 @@ fn an_epoch_begins_with_what_the_last_one_found() {
             datapipes::Ok(n)
         }
     });
-    let loader = DataLoader::builder(graph.batch(4))
-        .workers(2)
-        .build()
-        .unwrap();
+    let loader = two_workers(graph.batch(4));
     assert_eq!(loader.epoch(0).blocking().count(), 100);
     let found = loader.stats().unwrap().segments[0].concurrency as usize;
     assert!(found > 8, "{found}");
@@ -388,9 +371,8 @@ fn a_block_of_small_items_is_made_while_an_earlier_one_is_read() {
         })
     });
     let graph = graph.try_map(|item| item);
-    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
-    let seen: Result<Vec<_>> = loader.epoch(0).blocking().collect();
-    let seen = seen.unwrap();
+    let loader = two_workers(graph);
+    let seen = all(&loader);
     assert_eq!(seen.len() as u64, LONG + 2 * BLOCK);
     assert!(seen.is_sorted());
 }
@@ -511,11 +493,7 @@ fn work_that_seldom_waits_is_done_by_the_workers_until_it_waits() {
             plan.contains("I/O by the 2 workers; where it waits, 1 in flight"),
             "{plan}"
         );
-        let mut seen: Vec<u64> = loader
-            .epoch(0)
-            .blocking()
-            .collect::<Result<_, _>>()
-            .unwrap();
+        let mut seen = all(&loader);
         if order != Order::Strict {
             seen.sort_unstable();
         }

@@ -69,6 +69,8 @@ const RUN: &[&str] = &[
 /// Parts of `datapipes/src` that a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
+    // A macro stands for the code that it becomes; `wire_enum` uses itself.
+    ("macros", &["contract", "wire_enum"]),
     ("settings", &["contract", "processes"]),
     // Settings of the processes of a part: plain data.
     ("processes", &["contract"]),
@@ -142,6 +144,9 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "pipes"),
     ("datapipes-", "index"),
     ("datapipes-derive/", "derived"),
+    ("datapipes-", "wire_struct"),
+    ("datapipes-", "wire_enum"),
+    ("datapipes-", "opaque_debug"),
     // An adapter to a framework is a loader of its own kind.
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.

@@ -186,19 +186,15 @@ impl DecodeImage {
     }
 
     /// Refuses images with more pixels. Defaults to 178,956,970, as with Pillow.
-    pub fn max_pixels(self, pixels: u64) -> Self {
-        DecodeImage {
-            max_pixels: pixels,
-            ..self
-        }
+    pub fn max_pixels(mut self, pixels: u64) -> Self {
+        self.max_pixels = pixels;
+        self
     }
 
     /// Refuses images whose decoding needs more memory. Defaults to 512 MiB.
-    pub fn max_bytes(self, bytes: u64) -> Self {
-        DecodeImage {
-            max_bytes: bytes,
-            ..self
-        }
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = bytes;
+        self
     }
 
     /// Leaves pixels as they are stored, whatever the EXIF orientation is.

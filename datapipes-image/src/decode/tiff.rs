@@ -88,18 +88,58 @@ impl Header<'_> {
             .saturating_add(row)
     }
 
+    /// Returns the value of an entry of one number, or the default.
+    fn number(&self, tag: u16, default: u64) -> Result<u64> {
+        let number = self.file.number(&self.directory, tag)?;
+        Ok(number.unwrap_or(default))
+    }
+
     fn layout(&self) -> Result<Layout> {
-        let number = |tag, default| {
-            self.file
-                .number(&self.directory, tag)
-                .map(|n| n.unwrap_or(default))
-        };
-        match number(tag::COMPRESSION, 1)? {
+        match self.number(tag::COMPRESSION, 1)? {
             1 | 5 | 8 | 32946 | 32773 => {}
             2..=4 => return Tiff.unsupported("fax compression"),
             6 | 7 => return Tiff.unsupported("a JPEG in it"),
             other => return Tiff.unsupported(&format!("compression {other}")),
         }
+        self.check_entries()?;
+        self.check_sample_format()?;
+        let samples = self.number(tag::SAMPLES, 1)?;
+        let bits = self.bits()?;
+        let (colors, alpha) = self.colors(samples)?;
+        let read = match colors {
+            Colors::Gray => alpha == Alpha::None && matches!(bits, 1 | 8 | 16),
+            Colors::Rgb => matches!(bits, 8 | 16),
+            Colors::Palette | Colors::Cmyk => bits == 8 && alpha == Alpha::None,
+        };
+        if !read || alpha == Alpha::Multiplied && (bits, colors) != (8, Colors::Rgb) {
+            return Tiff.unsupported(&format!("{samples} samples a pixel, of {bits} bits"));
+        }
+        let planes = self.number(tag::PLANAR, 1)? != 1 && samples != 1;
+        if planes && (colors != Colors::Rgb || alpha != Alpha::None) {
+            return Tiff.unsupported(&format!("planes of {samples} samples"));
+        }
+        if planes && self.directory.count(tag::TILE_WIDTH) > 0 {
+            // The decoder takes the tiles of the second plane for more of the first, and panics.
+            return Tiff.unsupported("planes of tiles");
+        }
+        match self.number(tag::PREDICTOR, 1)? {
+            1 => {}
+            2 if bits >= 8 => {}
+            other => return Tiff.unsupported(&format!("predictor {other} of {bits} bits")),
+        }
+        if self.number(tag::FILL_ORDER, 1)? != 1 {
+            return Tiff.unsupported("bits in reverse order");
+        }
+        Ok(Layout {
+            bits,
+            samples,
+            colors,
+            alpha,
+        })
+    }
+
+    /// Checks that no entry comes twice, or has far too many values.
+    fn check_entries(&self) -> Result<()> {
         if let Some(tag) = self.directory.twice() {
             return Tiff.corrupt(&format!("it has entry {tag} twice"));
         }
@@ -114,21 +154,33 @@ impl Header<'_> {
                 return Tiff.corrupt(&format!("entry {tag} has {count} values"));
             }
         }
+        Ok(())
+    }
+
+    /// Checks that samples are unsigned.
+    fn check_sample_format(&self) -> Result<()> {
         let formats = self.file.numbers(&self.directory, tag::SAMPLE_FORMAT)?;
-        if let Some(format) = formats.iter().find(|&&format| format != 1) {
-            let what = match format {
-                2 => "signed samples".to_owned(),
-                3 => "samples of floating point".to_owned(),
-                other => format!("sample format {other}"),
-            };
-            return Tiff.unsupported(&what);
-        }
-        let samples = number(tag::SAMPLES, 1)?;
+        let what = match formats.iter().find(|&&format| format != 1) {
+            None => return Ok(()),
+            Some(2) => "signed samples".to_owned(),
+            Some(3) => "samples of floating point".to_owned(),
+            Some(other) => format!("sample format {other}"),
+        };
+        Tiff.unsupported(&what)
+    }
+
+    /// Returns the bits of each sample.
+    fn bits(&self) -> Result<u64> {
         let all = self.file.numbers(&self.directory, tag::BITS)?;
         let bits = all.first().copied().unwrap_or(1);
-        if all.iter().any(|&other| other != bits) {
-            return Tiff.unsupported(&format!("samples of {all:?} bits"));
+        match all.iter().all(|&other| other == bits) {
+            true => Ok(bits),
+            false => Tiff.unsupported(&format!("samples of {all:?} bits")),
         }
+    }
+
+    /// Returns the meaning of the samples of a pixel.
+    fn colors(&self, samples: u64) -> Result<(Colors, Alpha)> {
         let (colors, of_colors) = match self.file.number(&self.directory, tag::PHOTOMETRIC)? {
             Some(0 | 1) => (Colors::Gray, 1),
             Some(2) => (Colors::Rgb, 3),
@@ -148,36 +200,7 @@ impl Header<'_> {
                     .unsupported(&format!("{samples} samples, {} of them extra", extra.len()));
             }
         };
-        let read = match colors {
-            Colors::Gray => alpha == Alpha::None && matches!(bits, 1 | 8 | 16),
-            Colors::Rgb => matches!(bits, 8 | 16),
-            Colors::Palette | Colors::Cmyk => bits == 8 && alpha == Alpha::None,
-        };
-        if !read || alpha == Alpha::Multiplied && (bits, colors) != (8, Colors::Rgb) {
-            return Tiff.unsupported(&format!("{samples} samples a pixel, of {bits} bits"));
-        }
-        let planes = number(tag::PLANAR, 1)? != 1 && samples != 1;
-        if planes && (colors != Colors::Rgb || alpha != Alpha::None) {
-            return Tiff.unsupported(&format!("planes of {samples} samples"));
-        }
-        if planes && self.directory.count(tag::TILE_WIDTH) > 0 {
-            // The decoder takes the tiles of the second plane for more of the first, and panics.
-            return Tiff.unsupported("planes of tiles");
-        }
-        match number(tag::PREDICTOR, 1)? {
-            1 => {}
-            2 if bits >= 8 => {}
-            other => return Tiff.unsupported(&format!("predictor {other} of {bits} bits")),
-        }
-        if number(tag::FILL_ORDER, 1)? != 1 {
-            return Tiff.unsupported("bits in reverse order");
-        }
-        Ok(Layout {
-            bits,
-            samples,
-            colors,
-            alpha,
-        })
+        Ok((colors, alpha))
     }
 
     /// Checks the number of the strips or tiles, and their lengths if known.

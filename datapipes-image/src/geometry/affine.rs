@@ -37,11 +37,9 @@ impl Rotation {
     }
 
     /// Sets the colour of new areas.
-    pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Rotation {
-            fill: fill.into(),
-            ..self
-        }
+    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
+        self.fill = fill.into();
+        self
     }
 
     /// Makes the result large enough for the whole image.
@@ -172,11 +170,9 @@ impl Affine {
     }
 
     /// Moves the image by this many pixels to the right and down.
-    pub fn translate(self, x: f64, y: f64) -> Self {
-        Affine {
-            translate: (x, y),
-            ..self
-        }
+    pub fn translate(mut self, x: f64, y: f64) -> Self {
+        self.translate = (x, y);
+        self
     }
 
     /// Scales the image by this factor.
@@ -185,11 +181,9 @@ impl Affine {
     }
 
     /// Shears along x and along y by this many degrees, less than 90.
-    pub fn shear(self, x: f64, y: f64) -> Self {
-        Affine {
-            shear: (x, y),
-            ..self
-        }
+    pub fn shear(mut self, x: f64, y: f64) -> Self {
+        self.shear = (x, y);
+        self
     }
 
     /// Sets the filter: `Nearest` or `Bilinear`.
@@ -198,11 +192,9 @@ impl Affine {
     }
 
     /// Sets the colour of new areas.
-    pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Affine {
-            fill: fill.into(),
-            ..self
-        }
+    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
+        self.fill = fill.into();
+        self
     }
 
     pub(crate) fn settings(&self) -> String {

@@ -88,11 +88,9 @@ impl Border {
     }
 
     /// Sets the colour.
-    pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Border {
-            mode: PadMode::Constant(fill.into()),
-            ..self
-        }
+    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
+        self.mode = PadMode::Constant(fill.into());
+        self
     }
 
     /// Sets the contents.

@@ -30,11 +30,9 @@ impl RandomCrop {
     }
 
     /// Adds a border to the image first.
-    pub fn padding(self, padding: impl Into<Border>) -> Self {
-        RandomCrop {
-            padding: padding.into(),
-            ..self
-        }
+    pub fn padding(mut self, padding: impl Into<Border>) -> Self {
+        self.padding = padding.into();
+        self
     }
 
     /// Adds the missing border on both sides if an image is too small, so that the image is at a

@@ -34,19 +34,15 @@ impl RandomRotation {
     }
 
     /// Sets the filter: `Nearest` (the default) or `Bilinear`.
-    pub fn filter(self, filter: ResizeFilter) -> Self {
-        RandomRotation {
-            rotation: self.rotation.filter(filter),
-            ..self
-        }
+    pub fn filter(mut self, filter: ResizeFilter) -> Self {
+        self.rotation = self.rotation.filter(filter);
+        self
     }
 
     /// Sets the colour of new areas.
-    pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        RandomRotation {
-            rotation: self.rotation.fill(fill),
-            ..self
-        }
+    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
+        self.rotation = self.rotation.fill(fill);
+        self
     }
 
     /// Makes the result large enough for the whole image.
@@ -144,59 +140,45 @@ impl RandomAffine {
     }
 
     /// Sets the range of the angle in degrees, **clockwise**.
-    pub fn degrees(self, least: f64, most: f64) -> Self {
-        RandomAffine {
-            degrees: (least, most),
-            ..self
-        }
+    pub fn degrees(mut self, least: f64, most: f64) -> Self {
+        self.degrees = (least, most);
+        self
     }
 
     /// Moves by up to these parts of the width and the height to either side, in whole pixels.
-    pub fn translate(self, x: f64, y: f64) -> Self {
-        RandomAffine {
-            translate: Some((x, y)),
-            ..self
-        }
+    pub fn translate(mut self, x: f64, y: f64) -> Self {
+        self.translate = Some((x, y));
+        self
     }
 
     /// Sets the range of the scale.
-    pub fn scale(self, least: f64, most: f64) -> Self {
-        RandomAffine {
-            scale: Some((least, most)),
-            ..self
-        }
+    pub fn scale(mut self, least: f64, most: f64) -> Self {
+        self.scale = Some((least, most));
+        self
     }
 
     /// Sets the range of the shear along x, in degrees.
-    pub fn shear_x(self, least: f64, most: f64) -> Self {
-        RandomAffine {
-            shear_x: Some((least, most)),
-            ..self
-        }
+    pub fn shear_x(mut self, least: f64, most: f64) -> Self {
+        self.shear_x = Some((least, most));
+        self
     }
 
     /// Sets the range of the shear along y, in degrees.
-    pub fn shear_y(self, least: f64, most: f64) -> Self {
-        RandomAffine {
-            shear_y: Some((least, most)),
-            ..self
-        }
+    pub fn shear_y(mut self, least: f64, most: f64) -> Self {
+        self.shear_y = Some((least, most));
+        self
     }
 
     /// Sets the filter: `Nearest` (the default) or `Bilinear`.
-    pub fn filter(self, filter: ResizeFilter) -> Self {
-        RandomAffine {
-            affine: self.affine.filter(filter),
-            ..self
-        }
+    pub fn filter(mut self, filter: ResizeFilter) -> Self {
+        self.affine = self.affine.filter(filter);
+        self
     }
 
     /// Sets the colour of new areas.
-    pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        RandomAffine {
-            affine: self.affine.fill(fill),
-            ..self
-        }
+    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
+        self.affine = self.affine.fill(fill);
+        self
     }
 
     /// Draws the angle; then, if they are set, the translation along x and along y, the scale, the

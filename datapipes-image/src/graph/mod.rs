@@ -462,11 +462,9 @@ impl<F> Step<F> {
     }
 
     /// Adds an error that every item would cause.
-    fn check(self, checked: Result<()>) -> Self {
-        Step {
-            problem: checked.err().map(|error| error.to_string()),
-            ..self
-        }
+    fn check(mut self, checked: Result<()>) -> Self {
+        self.problem = checked.err().map(|error| error.to_string());
+        self
     }
 }
 

@@ -47,11 +47,9 @@ impl CutMix {
     /// Sets the order of the axes of each image. Defaults to [`Layout::Chw`], and images whose
     /// channels seem to come last (1 or 3 there, and not in the place of `Chw`) are refused. A
     /// layout that is set here is not checked that way.
-    pub fn layout(self, layout: Layout) -> Self {
-        CutMix {
-            layout: Some(layout),
-            ..self
-        }
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = Some(layout);
+        self
     }
 
     /// Draws the part that comes from the other image, for images of this size, which is not 0.

@@ -1,6 +1,6 @@
 //! Keypoints, such as joints.
 
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer, wire_struct};
 
 use super::boxes::refuse_mirrors;
 use crate::geometry::{Geometry, Op, Spatial};
@@ -179,17 +179,7 @@ impl Wire for Visibility {
     }
 }
 
-impl Wire for Keypoint {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.x.encode(to)?;
-        self.y.encode(to)?;
-        self.visibility.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (x, y, visibility) = Wire::decode(from)?;
-        Ok(Keypoint { x, y, visibility })
-    }
-}
+wire_struct!(Keypoint { x, y, visibility });
 
 /// Encodes the size of the image, and the points.
 impl Wire for Keypoints {

@@ -85,11 +85,9 @@ impl<T: Class> Mask<T> {
 
     /// Sets the value of areas outside of the image, such as 255 for "ignore". Defaults to 0.
     #[must_use]
-    pub fn outside(self, value: T) -> Self {
-        Mask {
-            outside: value,
-            ..self
-        }
+    pub fn outside(mut self, value: T) -> Self {
+        self.outside = value;
+        self
     }
 
     /// Returns the number of values in a row.

@@ -9,52 +9,6 @@ use serde_json::Value;
 /// Maximum nesting depth of JSON and MessagePack; below the limits of their parsers.
 const DEEPEST: usize = 100;
 
-/// Implements `Wire` for a struct: its fields in sequence.
-macro_rules! wire_struct {
-    ($type:ident { $($field:ident),* }) => {
-        impl ::datapipes::Wire for $type {
-            fn encode<'a>(&'a self, to: &mut ::datapipes::Writer<'a>) -> ::datapipes::Result<()> {
-                $(::datapipes::Wire::encode(&self.$field, to)?;)*
-                Ok(())
-            }
-            fn decode(from: &mut ::datapipes::Reader<'_>) -> ::datapipes::Result<Self> {
-                Ok($type { $($field: ::datapipes::Wire::decode(from)?),* })
-            }
-        }
-    };
-}
-pub(crate) use wire_struct;
-
-/// Implements `Wire` for an enum: the number of the variant, and its value if it has one.
-macro_rules! wire_enum {
-    ($type:ident { $($number:literal $variant:ident $(($value:ident))?),* }) => {
-        impl ::datapipes::Wire for $type {
-            fn encode<'a>(&'a self, to: &mut ::datapipes::Writer<'a>) -> ::datapipes::Result<()> {
-                match self {
-                    $($type::$variant $(($value))? => {
-                        to.number($number);
-                        $(::datapipes::Wire::encode($value, to)?;)?
-                    })*
-                }
-                Ok(())
-            }
-            fn decode(from: &mut ::datapipes::Reader<'_>) -> ::datapipes::Result<Self> {
-                Ok(match from.number()? {
-                    $($number => $type::$variant $(({
-                        let $value = ::datapipes::Wire::decode(from)?;
-                        $value
-                    }))?,)*
-                    other => {
-                        let what = format_args!("{} has no variant {other}", stringify!($type));
-                        return Err(::datapipes::Reader::damaged(what));
-                    }
-                })
-            }
-        }
-    };
-}
-pub(crate) use wire_enum;
-
 fn too_deep(what: &str) -> Error {
     Error::new(
         ErrorKind::Limit,

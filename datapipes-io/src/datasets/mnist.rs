@@ -143,9 +143,9 @@ impl MapPipe for Rows {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
 
     use super::*;
+    use crate::testing::gzip;
 
     fn idx(shape: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut data = vec![0, 0, 8, shape.len() as u8];
@@ -154,12 +154,6 @@ mod tests {
             .for_each(|length| data.extend(length.to_be_bytes()));
         data.extend(numbers);
         data
-    }
-
-    fn gzip(data: &[u8]) -> Vec<u8> {
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(data).unwrap();
-        gzip.finish().unwrap()
     }
 
     #[test]

@@ -160,15 +160,9 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
     /// Refuses a field ending in `.gz` that decompresses to more than `bytes`, or to more than
     /// `ratio` times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is
     /// more than gzip can reach.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        FieldDecoder {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Decodes all fields of a sample.
@@ -305,7 +299,7 @@ impl<V> Decoded<V> {
     }
 
     fn lacks(&self, field: &str) -> Error {
-        super::samples::lacks(&self.key, field, self.fields.iter().map(|(name, _)| name))
+        super::samples::lacks(&self.key, field, self.fields().map(|(name, _)| name))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The trait of file formats, and the pipe that reads files with it.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
-use datapipes::{Children, Chunk, Chunks, Context, Demand, Hints, Items, Origin, Pipe, Result};
+use datapipes::{
+    Children, Chunk, Chunks, Context, Demand, Hints, Items, Origin, Pipe, Result, opaque_debug,
+};
 use futures::Stream;
 
 use super::entry::{FileEntries, FileEntry};
@@ -121,11 +122,7 @@ impl<F: ?Sized> Clone for ReadAs<F> {
     }
 }
 
-impl<F: ?Sized> fmt::Debug for ReadAs<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadAs").finish_non_exhaustive()
-    }
-}
+opaque_debug!(ReadAs<F: ?Sized> {});
 
 impl<F: Format> ReadAs<F> {
     fn own_hints(&self) -> Hints {

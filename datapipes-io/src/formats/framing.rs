@@ -4,12 +4,11 @@
 //! bytes. The rest is the same for all formats: [`RecordSplitter`] holds the bytes, asks for more of them
 //! and returns them in blocks.
 
-use std::fmt;
 use std::io::Read;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
 
 use super::compression::{Expansion, Packing, packing_of, unpack, unpacker};
 use super::entry::{FileEntries, FileEntry};
@@ -349,11 +348,7 @@ pub struct RecordSplitter<T> {
     pub(super) packing: fn(&[u8], &str) -> Result<Option<Packing>>,
 }
 
-impl<T> fmt::Debug for RecordSplitter<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordSplitter").finish_non_exhaustive()
-    }
-}
+opaque_debug!(RecordSplitter<T> {});
 
 impl<T: Send + 'static> RecordSplitter<T> {
     /// Splits with this framing. A compressed file, recognized by its first bytes, is decompressed

@@ -53,15 +53,9 @@ impl Idx {
     /// Refuses a gzipped file that decompresses to more than `bytes`, or to more than `ratio` times
     /// its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than
     /// gzip can reach.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Idx {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Parses the array in a file, which may be gzipped.
@@ -191,10 +185,9 @@ fn swapped<const N: usize, T>(numbers: &[u8], from: impl Fn([u8; N]) -> T) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
 
     use super::*;
-    use crate::testing::{check_format, read_all};
+    use crate::testing::{check_format, gzip, read_all};
 
     fn idx(code: u8, shape: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut data = vec![0, 0, code, shape.len() as u8];
@@ -203,12 +196,6 @@ mod tests {
             .for_each(|length| data.extend(length.to_be_bytes()));
         data.extend(numbers);
         data
-    }
-
-    fn gzip(data: &[u8]) -> Vec<u8> {
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(data).unwrap();
-        gzip.finish().unwrap()
     }
 
     #[test]

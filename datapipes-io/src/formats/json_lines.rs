@@ -3,15 +3,13 @@
 mod index;
 mod indexed;
 
-use std::fmt;
 use std::marker::PhantomData;
 
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use super::compression::Expansion;
 use super::lines::{Line, Options};
 use super::{FileEntries, Format, RecordSplitter, value};
 use crate::File;
@@ -84,11 +82,7 @@ impl<T> JsonLines<T> {
     /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 }
@@ -101,20 +95,11 @@ impl<T> Default for JsonLines<T> {
 
 impl<T> Clone for JsonLines<T> {
     fn clone(&self) -> Self {
-        JsonLines {
-            options: self.options,
-            value: PhantomData,
-        }
+        JsonLines { ..*self }
     }
 }
 
-impl<T> fmt::Debug for JsonLines<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JsonLines")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(JsonLines<T> { options });
 
 impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     type Item = T;

@@ -52,6 +52,7 @@ mod lines;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 mod mds;
+mod missing;
 #[cfg(feature = "msgpack")]
 mod msgpack;
 mod npy;

@@ -1,10 +1,9 @@
 //! Files that are read part by part, each part by ranges of its own.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datapipes::{Context, Result};
+use datapipes::{Context, Result, opaque_debug};
 
 use super::framing::Block;
 use crate::FileRef;
@@ -12,11 +11,7 @@ use crate::FileRef;
 /// Reads files of a format that tells where its parts are, as Parquet has row groups.
 pub struct ByParts<T>(pub(super) Arc<dyn Parted<T>>);
 
-impl<T> fmt::Debug for ByParts<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByParts").finish_non_exhaustive()
-    }
-}
+opaque_debug!(ByParts<T> {});
 
 impl<T> ByParts<T> {
     pub(super) fn new(parted: impl Parted<T> + 'static) -> Self {

@@ -6,12 +6,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Children, Context, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result};
+use datapipes::{
+    Children, Context, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, wire_struct,
+};
 use futures::StreamExt;
 
 use super::Codec;
+use super::missing::missing;
 use crate::File;
-use crate::codec::wire_struct;
 
 /// A group of files that belong together: a key, and the content of each file by suffix.
 ///
@@ -130,7 +132,7 @@ impl Sample {
     }
 
     fn lacks(&self, field: &str) -> Error {
-        lacks(&self.key, field, self.fields.iter().map(|(name, _)| name))
+        lacks(&self.key, field, self.fields().map(|(name, _)| name))
     }
 
     pub(super) fn into_parts(self) -> (Arc<str>, Vec<(Arc<str>, Bytes)>) {
@@ -142,16 +144,9 @@ impl Sample {
 pub(super) fn lacks<'a>(
     key: &str,
     field: &str,
-    there: impl Iterator<Item = &'a Arc<str>>,
+    there: impl ExactSizeIterator<Item = &'a str>,
 ) -> Error {
-    let there = match &there.map(|name| format!("{name:?}")).collect::<Vec<_>>()[..] {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
-    Error::new(
-        ErrorKind::NotFound,
-        format!("sample {key:?} has no field {field:?}, but {there}"),
-    )
+    missing(format_args!("sample {key:?}"), "field", field, there)
 }
 
 fn names(fields: &[(Arc<str>, Bytes)]) -> String {
@@ -215,11 +210,9 @@ impl Samples {
     }
 
     /// Keeps only these fields. A sample that has none of them is still yielded, without fields.
-    pub fn only<S: Into<String>>(self, fields: impl IntoIterator<Item = S>) -> Self {
-        Samples {
-            only: Some(fields.into_iter().map(Into::into).collect()),
-            ..self
-        }
+    pub fn only<S: Into<String>>(mut self, fields: impl IntoIterator<Item = S>) -> Self {
+        self.only = Some(fields.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Preserves the case of field names.

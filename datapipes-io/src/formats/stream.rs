@@ -1,11 +1,11 @@
 //! Reads records of files as their bytes arrive, or part by part.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{
     Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work,
+    opaque_debug, wire_struct,
 };
 use futures::future::join_all;
 use tracing::warn;
@@ -32,11 +32,7 @@ const AHEAD: u64 = HELD as u64;
 /// It reads one file after the other. Blocks of a file have the origin of the file.
 pub(crate) struct SplitRecords<F: ?Sized>(pub(crate) Arc<F>);
 
-impl<F: ?Sized> fmt::Debug for SplitRecords<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SplitRecords").finish_non_exhaustive()
-    }
-}
+opaque_debug!(SplitRecords<F: ?Sized> {});
 
 /// Position at which the reading of a file is to be resumed.
 #[derive(Clone)]
@@ -51,14 +47,14 @@ struct Stop {
     heads: Vec<(u64, u64)>,
 }
 
-crate::codec::wire_struct!(Stop {
+wire_struct!(Stop {
     name,
     version,
     packed,
     at,
     heads
 });
-crate::codec::wire_struct!(RecordPosition {
+wire_struct!(RecordPosition {
     offset,
     record,
     line

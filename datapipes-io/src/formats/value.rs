@@ -4,9 +4,11 @@ use super::{Array, Row};
 use std::any::Any;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, ErrorKind, Result, Tensor, wire_enum};
 
-use crate::codec;
+use crate::codec::{decode_json, encode_json};
+#[cfg(feature = "msgpack")]
+use crate::codec::{decode_message_pack, encode_message_pack};
 
 /// The decoded value of a field of a sample; see [`FieldDecoder`](super::FieldDecoder).
 #[derive(Clone, Debug)]
@@ -27,53 +29,15 @@ pub enum Value {
     Tensor(Tensor),
 }
 
-impl Wire for Value {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        match self {
-            Value::Bytes(bytes) => {
-                to.number(0);
-                bytes.encode(to)
-            }
-            Value::Text(text) => {
-                to.number(1);
-                text.encode(to)
-            }
-            Value::Int(number) => {
-                to.number(2);
-                number.encode(to)
-            }
-            Value::Json(json) => {
-                to.number(3);
-                codec::encode_json(json, to)
-            }
-            Value::Tensor(tensor) => {
-                to.number(4);
-                tensor.encode(to)
-            }
-            #[cfg(feature = "msgpack")]
-            Value::MessagePack(value) => {
-                to.number(5);
-                codec::encode_message_pack(value, to)
-            }
-        }
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(match from.number()? {
-            0 => Value::Bytes(Wire::decode(from)?),
-            1 => Value::Text(Wire::decode(from)?),
-            2 => Value::Int(Wire::decode(from)?),
-            3 => Value::Json(codec::decode_json(from)?),
-            4 => Value::Tensor(Wire::decode(from)?),
-            #[cfg(feature = "msgpack")]
-            5 => Value::MessagePack(codec::decode_message_pack(from)?),
-            other => {
-                return Err(Reader::damaged(format_args!(
-                    "Value has no variant {other}"
-                )));
-            }
-        })
-    }
-}
+wire_enum!(Value {
+    0 Bytes(bytes),
+    1 Text(text),
+    2 Int(number),
+    3 Json(json: encode_json, decode_json),
+    4 Tensor(tensor),
+    #[cfg(feature = "msgpack")]
+    5 MessagePack(value: encode_message_pack, decode_message_pack),
+});
 
 impl Value {
     /// Returns the bytes, if the field was not decoded.

@@ -1,10 +1,12 @@
 //! HTTP clients, separate for each runtime.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use tokio::runtime::{Handle, Id};
+
+use crate::sync::lock;
 
 /// HTTP clients with the same settings, one for each tokio runtime that uses them.
 ///
@@ -43,7 +45,7 @@ impl Clients {
     /// Returns the client of the current runtime.
     pub fn here(&self) -> Client {
         let whose = Handle::try_current().ok().map(|handle| handle.id());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if let Some(at) = known.iter().rposition(|(home, _)| *home == whose) {
             known[at..].rotate_left(1);
             return known
@@ -76,7 +78,7 @@ impl Clients {
             return Ok(());
         }
         let whose = Handle::try_current().ok().map(|handle| handle.id());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if let Some((_, client)) = known.iter_mut().find(|(home, _)| *home == whose)
             && let Ok(made) = (self.make)()
         {

@@ -24,6 +24,8 @@ mod pattern;
 mod pieces;
 mod redact;
 mod refused;
+#[cfg(any(feature = "cloud", feature = "http"))]
+mod retry_after;
 pub mod wrappers;
 
 pub use braces::{expand_braces, expand_braces_to, shards};

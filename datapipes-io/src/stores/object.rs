@@ -32,11 +32,9 @@ impl Get {
     }
 
     /// Requests only this version.
-    pub fn of_version(self, version: impl Into<Option<String>>) -> Self {
-        Get {
-            version: version.into(),
-            ..self
-        }
+    pub fn of_version(mut self, version: impl Into<Option<String>>) -> Self {
+        self.version = version.into();
+        self
     }
 }
 

@@ -39,11 +39,9 @@ impl Refused {
     }
 
     /// Adds the lock and what was listed instead.
-    pub fn of_listings(self, lock: Lock, now: Vec<Meta>) -> Self {
-        Refused {
-            listings: Some((lock, now.into())),
-            ..self
-        }
+    pub fn of_listings(mut self, lock: Lock, now: Vec<Meta>) -> Self {
+        self.listings = Some((lock, now.into()));
+        self
     }
 
     /// Returns the refusal that an error has as its cause.

@@ -134,59 +134,89 @@ pub async fn check_reads(store: &impl Store) {
         "the URL {} ends in /",
         store.url()
     );
-
     for (key, data) in &fixtures {
-        let object = store
-            .get(key, Get::default())
-            .await
-            .unwrap_or_else(|error| panic!("{key}: {error}"));
-        assert_eq!(object.meta.key, *key, "the key of {key}");
-        assert_eq!(object.url, store.url_of(key), "the URL of {key}");
-        assert_eq!(object.range.start, 0, "a whole object begins at 0: {key}");
-        if let Some(len) = object.len() {
-            assert_eq!(len, data.len() as u64, "the announced length of {key}");
-        }
-        let version = object.meta.version.clone();
-        assert!(
-            object.bytes().await.expect("body") == *data,
-            "the content of {key}"
-        );
-        assert!(
-            store.read(key).await.expect("read") == *data,
-            "the content of {key} by `read`"
-        );
-
-        let head = store.head(key).await.expect("head");
-        assert_eq!(head.key, *key, "the key of the head of {key}");
-        assert_eq!(
-            head.version, version,
-            "the version of {key}, by head and by get"
-        );
-        if let Some(size) = head.size {
-            assert_eq!(size, data.len() as u64, "the size of {key}, by head");
-        }
-        if version.is_some() {
-            let same = store
-                .get(key, Get::default().of_version(version.clone()))
-                .await
-                .expect("same version");
-            assert!(
-                same.bytes().await.expect("body") == *data,
-                "the content of {key} by its version"
-            );
-            let other = Get::default().of_version(Some("\"no such version\"".to_owned()));
-            let error = store
-                .get(key, other)
-                .await
-                .expect_err("another version")
-                .kind();
-            assert_eq!(error, ErrorKind::Changed, "another version of {key}");
-        }
+        check_whole(store, key, data).await;
     }
-
     let (key, data) = &fixtures[1];
-    let size = data.len() as u64;
     let version = store.head(key).await.expect("head").version;
+    check_ranges(store, key, data, &version).await;
+    check_wrong_ranges(store, key, data.len() as u64).await;
+    if version.is_some() {
+        check_another_version(store, key, data.len() as u64).await;
+    }
+    check_wrong_keys(store).await;
+    check_missing_keys(store).await;
+
+    let mut half = store.get(key, Get::default()).await.expect("get");
+    assert!(half.body.next().await.is_some_and(|piece| piece.is_ok()));
+    drop(half);
+    drop(store.get(key, Get::default()).await.expect("get"));
+
+    let many = futures::stream::iter((0..64).map(|n| &fixtures[n % fixtures.len()]));
+    let read = many.map(async |(key, data)| store.read(key).await.expect("read") == *data);
+    assert!(
+        read.buffer_unordered(64).all(async |same| same).await,
+        "64 reads at once"
+    );
+}
+
+fn no_such_version() -> Option<String> {
+    Some("\"no such version\"".to_owned())
+}
+
+/// Checks an object that is read whole, its head, and its versions.
+async fn check_whole(store: &impl Store, key: &str, data: &Bytes) {
+    let object = store
+        .get(key, Get::default())
+        .await
+        .unwrap_or_else(|error| panic!("{key}: {error}"));
+    assert_eq!(object.meta.key, *key, "the key of {key}");
+    assert_eq!(object.url, store.url_of(key), "the URL of {key}");
+    assert_eq!(object.range.start, 0, "a whole object begins at 0: {key}");
+    if let Some(len) = object.len() {
+        assert_eq!(len, data.len() as u64, "the announced length of {key}");
+    }
+    let version = object.meta.version.clone();
+    assert!(
+        object.bytes().await.expect("body") == *data,
+        "the content of {key}"
+    );
+    assert!(
+        store.read(key).await.expect("read") == *data,
+        "the content of {key} by `read`"
+    );
+
+    let head = store.head(key).await.expect("head");
+    assert_eq!(head.key, *key, "the key of the head of {key}");
+    assert_eq!(
+        head.version, version,
+        "the version of {key}, by head and by get"
+    );
+    if let Some(size) = head.size {
+        assert_eq!(size, data.len() as u64, "the size of {key}, by head");
+    }
+    if version.is_some() {
+        let same = store
+            .get(key, Get::default().of_version(version.clone()))
+            .await
+            .expect("same version");
+        assert!(
+            same.bytes().await.expect("body") == *data,
+            "the content of {key} by its version"
+        );
+        let other = Get::default().of_version(no_such_version());
+        let error = store
+            .get(key, other)
+            .await
+            .expect_err("another version")
+            .kind();
+        assert_eq!(error, ErrorKind::Changed, "another version of {key}");
+    }
+}
+
+/// Checks ranges of an object, and of the empty one.
+async fn check_ranges(store: &impl Store, key: &str, data: &Bytes, version: &Option<String>) {
+    let size = data.len() as u64;
     let ends = [size..size, size..size + 5, size..u64::MAX];
     for range in [
         0..size,
@@ -230,9 +260,13 @@ pub async fn check_reads(store: &impl Store) {
             "{range:?} of nothing"
         );
     }
+}
+
+/// Checks that ranges that an object does not have are refused.
+async fn check_wrong_ranges(store: &impl Store, key: &str, size: u64) {
     #[expect(clippy::reversed_empty_ranges, reason = "it must be refused")]
     for (key, range) in [
-        (&**key, size + 1..size + 2),
+        (key, size + 1..size + 2),
         (key, size + 1..u64::MAX),
         (key, size + 1..size + 1),
         (key, 9..7),
@@ -250,18 +284,21 @@ pub async fn check_reads(store: &impl Store) {
             store.url_of(key)
         );
     }
-    if version.is_some() {
-        for range in [0..1, 0..0, size..u64::MAX] {
-            let other =
-                Get::range(range.clone()).of_version(Some("\"no such version\"".to_owned()));
-            let error = store.get(key, other).await.expect_err("another version");
-            assert!(
-                error.kind() == ErrorKind::Changed && !error.is_transient(),
-                "{range:?} of another version: {error}"
-            );
-        }
-    }
+}
 
+/// Checks that a version that does not exist is refused in ranges, too.
+async fn check_another_version(store: &impl Store, key: &str, size: u64) {
+    for range in [0..1, 0..0, size..u64::MAX] {
+        let other = Get::range(range.clone()).of_version(no_such_version());
+        let error = store.get(key, other).await.expect_err("another version");
+        assert!(
+            error.kind() == ErrorKind::Changed && !error.is_transient(),
+            "{range:?} of another version: {error}"
+        );
+    }
+}
+
+async fn check_wrong_keys(store: &impl Store) {
     for key in [
         "",
         "/a.txt",
@@ -274,7 +311,9 @@ pub async fn check_reads(store: &impl Store) {
         let error = error.unwrap_or_else(|| panic!("{key:?} is no key of the store"));
         assert!(!error.is_transient(), "{key:?}: {error}");
     }
+}
 
+async fn check_missing_keys(store: &impl Store) {
     for key in ["missing", "train/missing.bin", "a.txt/below"] {
         let errors = [
             store.get(key, Get::default()).await.err(),
@@ -296,16 +335,4 @@ pub async fn check_reads(store: &impl Store) {
             );
         }
     }
-
-    let mut half = store.get(key, Get::default()).await.expect("get");
-    assert!(half.body.next().await.is_some_and(|piece| piece.is_ok()));
-    drop(half);
-    drop(store.get(key, Get::default()).await.expect("get"));
-
-    let many = futures::stream::iter((0..64).map(|n| &fixtures[n % fixtures.len()]));
-    let read = many.map(async |(key, data)| store.read(key).await.expect("read") == *data);
-    assert!(
-        read.buffer_unordered(64).all(async |same| same).await,
-        "64 reads at once"
-    );
 }

@@ -107,6 +107,15 @@ fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Resul
     }))
 }
 
+/// Packs data as gzip.
+#[cfg(test)]
+pub(crate) fn gzip(data: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(data).unwrap();
+    packer.finish().unwrap()
+}
+
 /// Returns the positions in a file of this length at which a test damages it: all positions of a
 /// short file, else those at both ends and some hundreds between, unless `DATAPIPES_LONG_TESTS` is
 /// set.

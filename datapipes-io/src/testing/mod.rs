@@ -11,5 +11,5 @@ mod scripted;
 pub use conformance::{check_reads, check_store, fixtures};
 pub use formats::{check_format, read_all, read_arriving};
 #[cfg(test)]
-pub(crate) use formats::{places, unnamed};
+pub(crate) use formats::{gzip, places, unnamed};
 pub use scripted::{Reaction, Request, Scripted};

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+use crate::sync::lock;
 
 /// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused =
 /// true)]` hours pass at once. Clones share everything.
@@ -93,20 +94,16 @@ impl Reaction {
     }
 
     /// Sends the body in pieces of this size in bytes, with a pause before each.
-    pub fn pieces(self, bytes: usize, pause: Duration) -> Self {
-        Reaction {
-            piece: bytes,
-            pause,
-            ..self
-        }
+    pub fn pieces(mut self, bytes: usize, pause: Duration) -> Self {
+        self.piece = bytes;
+        self.pause = pause;
+        self
     }
 
     /// Answers with an error. The URL is added before its message.
-    pub fn refuse(self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
-        Reaction {
-            fault: Fault::Refuse(Arc::new(error)),
-            ..self
-        }
+    pub fn refuse(mut self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
+        self.fault = Fault::Refuse(Arc::new(error));
+        self
     }
 
     /// Answers with a transient error of kind `Unavailable`; see [`refuse`](Reaction::refuse).
@@ -115,35 +112,27 @@ impl Reaction {
     }
 
     /// Ends the body after this number of bytes with a transient error.
-    pub fn cut(self, after: u64) -> Self {
-        Reaction {
-            fault: Fault::Cut(after),
-            ..self
-        }
+    pub fn cut(mut self, after: u64) -> Self {
+        self.fault = Fault::Cut(after);
+        self
     }
 
     /// Ends the body after this number of bytes without an error.
-    pub fn short(self, after: u64) -> Self {
-        Reaction {
-            fault: Fault::Short(after),
-            ..self
-        }
+    pub fn short(mut self, after: u64) -> Self {
+        self.fault = Fault::Short(after);
+        self
     }
 
     /// Stalls the body after this number of bytes, without an end.
-    pub fn stall(self, after: u64) -> Self {
-        Reaction {
-            fault: Fault::Stall(after),
-            ..self
-        }
+    pub fn stall(mut self, after: u64) -> Self {
+        self.fault = Fault::Stall(after);
+        self
     }
 
     /// Flips one bit of this byte of the body.
-    pub fn flip(self, at: u64) -> Self {
-        Reaction {
-            fault: Fault::Flip(at),
-            ..self
-        }
+    pub fn flip(mut self, at: u64) -> Self {
+        self.fault = Fault::Flip(at);
+        self
     }
 
     /// Continues the body after its announced length.
@@ -180,12 +169,12 @@ impl Scripted {
 
     /// Sets the answer to requests without a script from now on.
     pub fn usual(&self, reaction: Reaction) {
-        self.lock().usual = reaction;
+        lock(&self.state).usual = reaction;
     }
 
     /// Sets the answers to the next requests for a key, in sequence.
     pub fn script(&self, key: impl Into<String>, reactions: impl IntoIterator<Item = Reaction>) {
-        self.lock()
+        lock(&self.state)
             .scripts
             .entry(key.into())
             .or_default()
@@ -194,28 +183,28 @@ impl Scripted {
 
     /// Sets the numbers of keys after which the next listings break off, in sequence.
     pub fn cut_listings(&self, after: impl IntoIterator<Item = usize>) {
-        self.lock().listings.extend(after);
+        lock(&self.state).listings.extend(after);
     }
 
     /// Removes the versions of objects from now on; none can be requested.
     pub fn without_versions(&self) {
-        self.lock().no_versions = true;
+        lock(&self.state).no_versions = true;
     }
 
     /// Refuses requests as `Unavailable`, after their latency, while more requests than this are in
     /// flight.
     pub fn overload_above(&self, in_flight: usize) {
-        self.lock().overload = Some(in_flight);
+        lock(&self.state).overload = Some(in_flight);
     }
 
     /// Returns the requests so far, in order.
     pub fn requests(&self) -> Vec<Request> {
-        self.lock().requests.clone()
+        lock(&self.state).requests.clone()
     }
 
     /// Returns the times between the requests so far.
     pub fn pauses(&self) -> Vec<Duration> {
-        self.lock()
+        lock(&self.state)
             .requests
             .windows(2)
             .map(|pair| pair[1].at - pair[0].at)
@@ -225,21 +214,17 @@ impl Scripted {
     /// Returns the number of requests that are unanswered or have a body that was neither read to
     /// its end nor dropped.
     pub fn in_flight(&self) -> usize {
-        self.lock().in_flight
+        lock(&self.state).in_flight
     }
 
     /// Returns the maximum number of requests that were in flight at once.
     pub fn most_in_flight(&self) -> usize {
-        self.lock().most
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).most
     }
 
     fn record(&self, key: &str, get: Get, list: bool) {
         let at = self.began.elapsed();
-        self.lock().requests.push(Request {
+        lock(&self.state).requests.push(Request {
             key: key.to_owned(),
             get,
             list,
@@ -249,7 +234,7 @@ impl Scripted {
 
     fn begin(&self, key: &str, get: &Get) -> (Reaction, Flying) {
         self.record(key, get.clone(), false);
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.in_flight += 1;
         state.most = state.most.max(state.in_flight);
         let flying = Flying(self.state.clone());
@@ -288,10 +273,7 @@ struct Flying(Arc<Mutex<State>>);
 
 impl Drop for Flying {
     fn drop(&mut self) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .in_flight -= 1;
+        lock(&self.0).in_flight -= 1;
     }
 }
 
@@ -314,7 +296,7 @@ impl Store for Scripted {
         if let Fault::Refuse(error) = &reaction.fault {
             return Err(error().within(url));
         }
-        let no_versions = self.lock().no_versions;
+        let no_versions = lock(&self.state).no_versions;
         if no_versions {
             get.version = None;
         }
@@ -347,7 +329,7 @@ impl Store for Scripted {
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         self.record(prefix, Get::default(), true);
         let (cut, no_versions) = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             (state.listings.pop_front(), state.no_versions)
         };
         let all = self.objects.list(prefix).map(move |meta| {

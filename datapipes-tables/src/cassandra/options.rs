@@ -1,10 +1,9 @@
 //! Options of a connection to a cluster: from its URL, or set by methods.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use percent_encoding::percent_decode_str;
 
 use super::Cassandra;
@@ -155,13 +154,12 @@ impl CassandraOptions {
     }
 
     /// Sets an option by its name and value in the URL.
-    fn told(self, name: &str, value: &str) -> Result<Self> {
+    fn told(mut self, name: &str, value: &str) -> Result<Self> {
+        let url = self.url.clone();
         // The message contains no value, which may be a misplaced password.
         let wrong = |expected: &str| {
-            Error::new(
-                ErrorKind::Config,
-                format!("{}: option {name}: {expected} expected", self.url),
-            )
+            let message = format!("{url}: option {name}: {expected} expected");
+            Error::new(ErrorKind::Config, message)
         };
         let number = || {
             value
@@ -189,89 +187,58 @@ impl CassandraOptions {
                 _ => return Err(wrong("one, local_one, quorum, local_quorum or all")),
             })
         };
-        Ok(match name {
-            "tls" => match value {
-                "true" => CassandraOptions { tls: true, ..self },
-                "false" => CassandraOptions { tls: false, ..self },
-                _ => return Err(wrong("true or false")),
-            },
-            "ca" => CassandraOptions {
-                ca: Some(value.into()),
-                tls: true,
-                ..self
-            },
-            "dc" => self.datacenter(value),
-            "connections" => CassandraOptions {
-                connections: number()?,
-                ..self
-            },
-            "requests" => CassandraOptions {
-                requests: number()?,
-                ..self
-            },
-            "timeout" => CassandraOptions {
-                timeout: seconds()?,
-                ..self
-            },
-            "connect_timeout" => CassandraOptions {
-                connect_timeout: seconds()?,
-                ..self
-            },
-            "consistency" => CassandraOptions {
-                consistency: consistency()?,
-                ..self
-            },
-            "write_consistency" => CassandraOptions {
-                write_consistency: consistency()?,
-                ..self
-            },
-            "compression" => match value {
-                "lz4" => self.compression(Compression::Lz4),
-                "snappy" => self.compression(Compression::Snappy),
-                _ => return Err(wrong("lz4 or snappy")),
-            },
-            "speculate" => CassandraOptions {
-                speculate: Some(seconds()?),
-                ..self
-            },
-            "page" => CassandraOptions {
-                page: number()?,
-                ..self
-            },
-            _ => {
-                return Err(Error::new(
-                    ErrorKind::Config,
-                    format!("{}: there is no option {name}", self.url),
-                ));
+        match name {
+            "tls" => {
+                self.tls = match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(wrong("true or false")),
+                }
             }
-        })
+            "ca" => (self.ca, self.tls) = (Some(value.into()), true),
+            "dc" => self.datacenter = Some(value.to_owned()),
+            "connections" => self.connections = number()?,
+            "requests" => self.requests = number()?,
+            "timeout" => self.timeout = seconds()?,
+            "connect_timeout" => self.connect_timeout = seconds()?,
+            "consistency" => self.consistency = consistency()?,
+            "write_consistency" => self.write_consistency = consistency()?,
+            "compression" => {
+                self.compression = match value {
+                    "lz4" => Some(Compression::Lz4),
+                    "snappy" => Some(Compression::Snappy),
+                    _ => return Err(wrong("lz4 or snappy")),
+                }
+            }
+            "speculate" => self.speculate = Some(seconds()?),
+            "page" => self.page = number()?,
+            _ => {
+                let message = format!("{url}: there is no option {name}");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        }
+        Ok(self)
     }
 
     /// Sets user and password, for a cluster that requires them.
-    pub fn credentials(self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        CassandraOptions {
-            credentials: Some((user.into(), password.into())),
-            ..self
-        }
+    pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.credentials = Some((user.into(), password.into()));
+        self
     }
 
     /// Uses TLS, with the certificate authorities of this PEM file, or those of the system. The
     /// certificate of a node must contain the IP address at which it is reached.
-    pub fn tls(self, authorities: Option<PathBuf>) -> Self {
-        CassandraOptions {
-            tls: true,
-            ca: authorities,
-            ..self
-        }
+    pub fn tls(mut self, authorities: Option<PathBuf>) -> Self {
+        self.tls = true;
+        self.ca = authorities;
+        self
     }
 
     /// Sets the local data center; by default any. Other data centers are asked if the local one
     /// does not answer.
-    pub fn datacenter(self, name: impl Into<String>) -> Self {
-        CassandraOptions {
-            datacenter: Some(name.into()),
-            ..self
-        }
+    pub fn datacenter(mut self, name: impl Into<String>) -> Self {
+        self.datacenter = Some(name.into());
+        self
     }
 
     /// Sets the number of connections to each node. Defaults to 8.
@@ -309,46 +276,36 @@ impl CassandraOptions {
 
     /// Sets the maximum time to make a connection. Defaults to 5 s. Connecting to a cluster fails
     /// after this time and one [`timeout`](CassandraOptions::timeout).
-    pub fn connect_timeout(self, timeout: Duration) -> Self {
-        CassandraOptions {
-            connect_timeout: timeout,
-            ..self
-        }
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
     }
 
     /// Sets the number of replicas for which a read waits. Defaults to
     /// [`LocalOne`](Consistency::LocalOne), since a data set does not change once it is written.
-    pub fn consistency(self, consistency: Consistency) -> Self {
-        CassandraOptions {
-            consistency,
-            ..self
-        }
+    pub fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
     }
 
     /// Sets the number of replicas for which a write waits. Defaults to
     /// [`LocalQuorum`](Consistency::LocalQuorum).
-    pub fn write_consistency(self, consistency: Consistency) -> Self {
-        CassandraOptions {
-            write_consistency: consistency,
-            ..self
-        }
+    pub fn write_consistency(mut self, consistency: Consistency) -> Self {
+        self.write_consistency = consistency;
+        self
     }
 
     /// Compresses requests and answers. Defaults to no compression.
-    pub fn compression(self, compression: Compression) -> Self {
-        CassandraOptions {
-            compression: Some(compression),
-            ..self
-        }
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self
     }
 
     /// Asks another node too if the first has not answered after this time, up to two. Off by
     /// default.
-    pub fn speculate(self, after: Duration) -> Self {
-        CassandraOptions {
-            speculate: Some(after),
-            ..self
-        }
+    pub fn speculate(mut self, after: Duration) -> Self {
+        self.speculate = Some(after);
+        self
     }
 
     /// Sets the number of rows in a page of metadata. Defaults to 5000.
@@ -400,16 +357,12 @@ fn nodes(hosts: &str) -> Option<Vec<String>> {
     Some(nodes)
 }
 
-impl fmt::Debug for CassandraOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CassandraOptions")
-            .field("url", &self.url)
-            .field("tls", &self.tls)
-            .field("connections", &self.connections)
-            .field("requests", &self.requests)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(CassandraOptions {
+    url,
+    tls,
+    connections,
+    requests
+});
 
 #[cfg(test)]
 mod tests {

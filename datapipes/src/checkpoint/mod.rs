@@ -15,6 +15,8 @@ mod node_state;
 mod pace;
 mod recorder;
 mod segment_log;
+#[cfg(feature = "serde")]
+pub(crate) mod serial;
 mod snapshot;
 mod unordered;
 mod wanted;

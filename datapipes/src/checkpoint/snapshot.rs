@@ -120,11 +120,9 @@ impl PipeSnapshot {
 
     /// Holds the items at these positions of the input, ascending, which come again before all
     /// others, as with [`HeldPositions::hold`].
-    pub fn hold(self, positions: impl IntoIterator<Item = u64>) -> Self {
-        PipeSnapshot {
-            held: positions.into_iter().collect(),
-            ..self
-        }
+    pub fn hold(mut self, positions: impl IntoIterator<Item = u64>) -> Self {
+        self.held = positions.into_iter().collect();
+        self
     }
 
     /// Returns the place of a pipe that has taken `inputs` items and given `outputs`.

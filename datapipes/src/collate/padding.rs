@@ -221,20 +221,16 @@ impl Padding {
 
     /// Pads to the longest sequence, rounded up to a multiple of this many steps; with
     /// [`all_axes`](Padding::all_axes) along each axis.
-    pub fn multiple_of(self, steps: usize) -> Self {
-        Padding {
-            multiple: steps,
-            ..self
-        }
+    pub fn multiple_of(mut self, steps: usize) -> Self {
+        self.multiple = steps;
+        self
     }
 
     /// Pads to this many steps, whatever the longest sequence has. A longer sequence is an error:
     /// nothing is cut off.
-    pub fn length(self, steps: usize) -> Self {
-        Padding {
-            length: Some(steps),
-            ..self
-        }
+    pub fn length(mut self, steps: usize) -> Self {
+        self.length = Some(steps);
+        self
     }
 
     /// Pads every axis that differs, not the first alone: pictures of different sizes, lists of

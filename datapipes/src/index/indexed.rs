@@ -152,11 +152,9 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    fn step(self, kind: Kind) -> Self {
-        Indexed {
-            order: Step::new(kind, vec![self.order.clone()]),
-            ..self
-        }
+    fn step(mut self, kind: Kind) -> Self {
+        self.order = Step::new(kind, vec![self.order.clone()]);
+        self
     }
 
     /// Returns the number of samples in an epoch, over all ranks together. A sample that comes
@@ -204,11 +202,9 @@ impl<T: Send + 'static> Indexed<T> {
     /// assert!(DataLoader::builder(graph).build()?.explain().contains("order"));
     /// # Ok::<(), datapipes::BuildError>(())
     /// ```
-    pub fn named(self, name: impl Into<String>) -> Self {
-        Indexed {
-            order: self.order.named(name.into()),
-            ..self
-        }
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.order = self.order.named(name.into());
+        self
     }
 
     /// Shuffles all samples with a [`Permutation`](super::Permutation) keyed by seed, epoch and the
@@ -604,11 +600,9 @@ impl<T: Send + 'static> Indexed<T> {
     /// assert!(DataLoader::builder(asked).build()?.explain().contains("up to 4 in flight"));
     /// # Ok::<(), datapipes::BuildError>(())
     /// ```
-    pub fn concurrency(self, samples: usize) -> Self {
-        Indexed {
-            concurrency: Some(samples),
-            ..self
-        }
+    pub fn concurrency(mut self, samples: usize) -> Self {
+        self.concurrency = Some(samples);
+        self
     }
 
     /// Makes a graph that reads the samples in their order. The graph has the steps that decide on

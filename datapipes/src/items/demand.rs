@@ -31,19 +31,15 @@ impl Demand {
     }
 
     /// Sets the number of items without which the consumer cannot go on.
-    pub fn needing(self, needed: usize) -> Self {
-        Demand {
-            needed: needed.max(1),
-            ..self
-        }
+    pub fn needing(mut self, needed: usize) -> Self {
+        self.needed = needed.max(1);
+        self
     }
 
     /// Limits the demand to `max` items.
-    pub fn at_most(self, max: usize) -> Self {
-        Demand {
-            max: self.max.min(max).max(1),
-            ..self
-        }
+    pub fn at_most(mut self, max: usize) -> Self {
+        self.max = self.max.min(max).max(1);
+        self
     }
 
     /// Calls `poll`. Each [`Items`] that it polls as a `Stream` is asked [ahead](Demand::ahead) of

@@ -1,6 +1,5 @@
 //! Epochs whose ranks agree before each step whether there is another.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{self, Poll, ready};
@@ -250,14 +249,7 @@ where
     }
 }
 
-impl<T, E, F, A> fmt::Debug for Agreed<T, E, F, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agreed")
-            .field("epoch", &self.epoch)
-            .field("ended", &self.ended)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Agreed<T, E, F, A> { epoch, ended });
 
 #[cfg(test)]
 mod tests;

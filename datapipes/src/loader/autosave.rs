@@ -1,6 +1,5 @@
 //! Checkpoints of running epochs, saved to a file.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -229,14 +228,7 @@ impl Autosave {
     }
 }
 
-impl fmt::Debug for Saver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Saver")
-            .field("path", &self.path)
-            .field("every", &self.every)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Saver { path, every });
 
 #[cfg(test)]
 mod tests;

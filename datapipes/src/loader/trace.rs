@@ -201,13 +201,7 @@ impl Drop for TraceWriter {
     }
 }
 
-impl fmt::Debug for TraceWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TraceWriter")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(TraceWriter { path });
 
 /// The file, compressed or not.
 enum Output {

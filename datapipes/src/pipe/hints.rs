@@ -322,19 +322,15 @@ impl Hints {
     }
 
     /// Sets [`instead`](field@Hints::instead).
-    pub fn instead(self, instead: &'static str) -> Self {
-        Hints {
-            instead: Some(instead),
-            ..self
-        }
+    pub fn instead(mut self, instead: &'static str) -> Self {
+        self.instead = Some(instead);
+        self
     }
 
     /// Sets [`settings`](field@Hints::settings), which are compared by their text.
-    pub fn settings(self, settings: impl fmt::Display) -> Self {
-        Hints {
-            settings: settings.to_string(),
-            ..self
-        }
+    pub fn settings(mut self, settings: impl fmt::Display) -> Self {
+        self.settings = settings.to_string();
+        self
     }
 
     /// Tells which revision of its data the node reads. A fixed one is added to the
@@ -358,11 +354,9 @@ impl Hints {
     }
 
     /// Sets [`may_change`](field@Hints::may_change).
-    pub fn may_change(self, setting: &'static str) -> Self {
-        Hints {
-            may_change: Some(setting),
-            ..self
-        }
+    pub fn may_change(mut self, setting: &'static str) -> Self {
+        self.may_change = Some(setting);
+        self
     }
 
     /// Adds a problem, if there is one.

@@ -24,11 +24,9 @@ impl<F> Demux<F> {
     }
 
     /// Lets up to `items` items (by default 1000) wait for an output that is behind the others.
-    pub fn buffer(self, items: usize) -> Self {
-        Demux {
-            buffer: items,
-            ..self
-        }
+    pub fn buffer(mut self, items: usize) -> Self {
+        self.buffer = items;
+        self
     }
 }
 

@@ -24,11 +24,9 @@ impl Fork {
     }
 
     /// Lets up to `items` items (by default 1000) wait for an output that is behind the others.
-    pub fn buffer(self, items: usize) -> Self {
-        Fork {
-            buffer: items,
-            ..self
-        }
+    pub fn buffer(mut self, items: usize) -> Self {
+        self.buffer = items;
+        self
     }
 }
 

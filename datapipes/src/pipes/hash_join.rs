@@ -71,21 +71,21 @@ impl<A, B, K> HashJoin<A, B, K> {
     }
 
     /// Bounds the table to this many items.
-    pub fn items(self, most: usize) -> Self {
-        HashJoin {
-            items: most,
-            ..self
-        }
+    pub fn items(mut self, most: usize) -> Self {
+        self.items = most;
+        self
     }
 
     /// Bounds the table to this many bytes instead of 1 GiB, besides the bound in items; `weigh`
     /// returns the bytes that an item keeps alive.
-    pub fn bytes(self, most: usize, weigh: impl Fn(&B) -> usize + Send + Sync + 'static) -> Self {
-        HashJoin {
-            bytes: Some(most),
-            weigh: Arc::new(weigh),
-            ..self
-        }
+    pub fn bytes(
+        mut self,
+        most: usize,
+        weigh: impl Fn(&B) -> usize + Send + Sync + 'static,
+    ) -> Self {
+        self.bytes = Some(most);
+        self.weigh = Arc::new(weigh);
+        self
     }
 
     /// Makes an item of the first input that has no partner an error in its place. By default the
@@ -105,17 +105,10 @@ impl<A, B, K> HashJoin<A, B, K> {
 
 impl<A, B, K> Debug for HashJoin<A, B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HashJoin {
-            items,
-            bytes,
-            strict,
-            ..
-        } = self;
-        let mut fields = f.debug_struct("HashJoin");
-        fields
-            .field("items", items)
-            .field("bytes", bytes)
-            .field("strict", strict)
+        f.debug_struct("HashJoin")
+            .field("items", &self.items)
+            .field("bytes", &self.bytes)
+            .field("strict", &self.strict)
             .finish_non_exhaustive()
     }
 }

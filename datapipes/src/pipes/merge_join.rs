@@ -53,12 +53,54 @@ impl<A, B, K> Debug for MergeJoin<A, B, K> {
     }
 }
 
-/// Last item of the second input, which may be a partner once more.
+/// The second input, and its last item, which may be a partner once more.
+struct Right<B, K> {
+    items: Items<B>,
+    key_of: Key<B, K>,
+    current: Option<Current<B, K>>,
+    ended: bool,
+}
+
 struct Current<B, K> {
     key: K,
     item: Item<B>,
     place: u64,
     used: bool,
+}
+
+impl<B: Clone, K: Ord + Debug> Right<B, K> {
+    /// Returns true if a partner of this key may only be among the next items.
+    fn is_before(&self, key: &K) -> bool {
+        let current = self.current.as_ref();
+        !self.ended && current.is_none_or(|current| current.key < *key)
+    }
+
+    /// Replaces the current item by the next one, unless that is in the wrong place. Returns true if
+    /// the item before had no partner.
+    fn take(&mut self, item: Item<B>, place: u64) -> crate::Result<bool> {
+        let key = (self.key_of)(&item);
+        if let Some(current) = &self.current {
+            match key.cmp(&current.key) {
+                Ordering::Less => return Err(unsorted(1, &key, &current.key, item.origin())),
+                Ordering::Equal => return Err(twice(&key, item.origin())),
+                Ordering::Greater => {}
+            }
+        }
+        let passed = self.current.replace(Current {
+            key,
+            item,
+            place,
+            used: false,
+        });
+        Ok(passed.is_some_and(|passed| !passed.used))
+    }
+
+    fn partner(&mut self, key: &K) -> Option<Item<B>> {
+        let current = self.current.as_mut();
+        let current = current.filter(|current| current.key == *key)?;
+        current.used = true;
+        Some(current.item.clone())
+    }
 }
 
 fn unsorted<K: Debug>(input: usize, key: &K, last: &K, item: &Origin) -> Error {
@@ -76,7 +118,7 @@ where
 {
     fn run<Out: Send + 'static>(
         &self,
-        (mut left, mut right): (Items<A>, Items<B>),
+        (mut left, right): (Items<A>, Items<B>),
         cx: &Context,
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
@@ -86,11 +128,16 @@ where
             Ok(restored) => restored.unwrap_or_default(),
             Err(error) => return Items::fail(error),
         };
-        let ((left_key, right_key), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
+        let ((left_key, key_of), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
+        let mut right = Right {
+            items: right,
+            key_of,
+            current: None,
+            ended: false,
+        };
         Items::generate(async move |out| {
             // The greatest key of the first input so far, and its position.
             let mut last: Option<(K, u64)> = None;
-            let mut current: Option<Current<B, K>> = None;
             if has_last {
                 let place = cx.position(0);
                 match again(left.next().await) {
@@ -100,10 +147,10 @@ where
             }
             if has_current {
                 let place = cx.position(1);
-                match again(right.next().await) {
+                match again(right.items.next().await) {
                     Ok(item) => {
-                        current = Some(Current {
-                            key: right_key(&item),
+                        right.current = Some(Current {
+                            key: (right.key_of)(&item),
                             item,
                             place,
                             used,
@@ -112,15 +159,15 @@ where
                     Err(error) => return out.emit(Err(error)).await,
                 }
             }
-            let mut right_ended = false;
             loop {
                 out.snapshot_with(&cx, |held| {
+                    let current = right.current.as_ref();
                     held.hold_of(0, last.iter().map(|(_, place)| *place));
                     held.hold_of(1, current.iter().map(|current| current.place));
                     (
                         last.is_some(),
                         current.is_some(),
-                        current.as_ref().is_some_and(|current| current.used),
+                        current.is_some_and(|current| current.used),
                     )
                 });
                 let place = cx.position(0);
@@ -138,53 +185,28 @@ where
                     out.emit(Err(error)).await;
                     continue;
                 }
-                while !right_ended && current.as_ref().is_none_or(|current| current.key < key) {
+                while right.is_before(&key) {
                     let place = cx.position(1);
-                    let item = match right.next().await {
+                    let taken = match right.items.next().await {
                         None => {
-                            right_ended = true;
+                            right.ended = true;
                             break;
                         }
-                        Some(Err(error)) => {
-                            out.emit(Err(error)).await;
-                            continue;
-                        }
-                        Some(Ok(item)) => item,
+                        Some(item) => item.and_then(|item| right.take(item, place)),
                     };
-                    let key = right_key(&item);
-                    let wrong = current
-                        .as_ref()
-                        .and_then(|current| match key.cmp(&current.key) {
-                            Ordering::Less => Some(unsorted(1, &key, &current.key, item.origin())),
-                            Ordering::Equal => Some(twice(&key, item.origin())),
-                            Ordering::Greater => None,
-                        });
-                    if let Some(error) = wrong {
-                        out.emit(Err(error)).await;
-                        continue;
+                    match taken {
+                        Ok(unused) => cx.count_dropped(unused.into()),
+                        Err(error) => out.emit(Err(error)).await,
                     }
-                    let passed = current.replace(Current {
-                        key,
-                        item,
-                        place,
-                        used: false,
-                    });
-                    cx.count_dropped(passed.is_some_and(|passed| !passed.used).into());
                 }
-                let partner =
-                    current
-                        .as_mut()
-                        .filter(|current| current.key == key)
-                        .map(|current| {
-                            current.used = true;
-                            current.item.clone()
-                        });
+                let partner = right.partner(&key);
                 if let Some(pair) = paired(&cx, (item, &key), partner, (pair, strict)) {
                     out.emit(pair).await;
                 }
                 last = Some((key, place));
             }
-            cx.count_dropped(current.is_some_and(|current| !current.used).into());
+            let unused = right.current.is_some_and(|current| !current.used);
+            cx.count_dropped(unused.into());
         })
     }
 

@@ -38,11 +38,9 @@ impl<P> Retry<P> {
     }
 
     /// Tries again only after errors that `worth` accepts.
-    pub fn only_if(self, worth: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
-        Retry {
-            worth: Arc::new(worth),
-            ..self
-        }
+    pub fn only_if(mut self, worth: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        self.worth = Arc::new(worth);
+        self
     }
 }
 

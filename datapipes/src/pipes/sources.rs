@@ -28,11 +28,9 @@ impl<F> FromIterator<F> {
     }
 
     /// Sets the number of items.
-    pub fn len(self, len: u64) -> Self {
-        FromIterator {
-            len: Some(len),
-            ..self
-        }
+    pub fn len(mut self, len: u64) -> Self {
+        self.len = Some(len);
+        self
     }
 }
 

@@ -95,11 +95,9 @@ impl Processes {
     /// The limit on allocations is `RLIMIT_DATA`. It counts reserved memory, not touched memory,
     /// including the full size of thread stacks. Memory shared with this process (the items) and
     /// mapped files do not count.
-    pub fn memory(self, bytes: u64) -> Self {
-        Processes {
-            memory: Some(bytes),
-            ..self
-        }
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
     }
 
     /// Limits how long a process may give no answer (an item, or the end of a piece of work) while
@@ -109,11 +107,9 @@ impl Processes {
     /// Time in which the consumer takes nothing does not count; time in which the process is
     /// stopped does. A process has 60 s to start. Without a limit, a process that hangs is waited
     /// for, with a warning to `tracing` after 60 s.
-    pub fn time_limit(self, limit: Duration) -> Self {
-        Processes {
-            time_limit: Some(limit),
-            ..self
-        }
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
     }
 
     /// Sets how many times in a row processes may end without an item getting through, before the
@@ -122,20 +118,16 @@ impl Processes {
     /// An item that is given up because it ended two processes counts as through, so 1 is enough to
     /// find such items. With several processes, each but one may end once more, since all of them
     /// may work on such items at the same time. With 0 the end of the first process ends the epoch.
-    pub fn restarts(self, in_a_row: usize) -> Self {
-        Processes {
-            restarts: in_a_row,
-            ..self
-        }
+    pub fn restarts(mut self, in_a_row: usize) -> Self {
+        self.restarts = in_a_row;
+        self
     }
 
     /// Sets the priority: from -20, served first, to 19, served last. A number lower than this
     /// process's own needs a privilege.
-    pub fn nice(self, nice: i32) -> Self {
-        Processes {
-            nice: Some(nice),
-            ..self
-        }
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = Some(nice);
+        self
     }
 
     /// Sets the CPUs to run on, by the numbers that the system gives them.
@@ -155,11 +147,9 @@ impl Processes {
     /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it.
     /// `DATAPIPES_WORKER` tells the process that it is a child, and is removed before the part is
     /// made.
-    pub fn only_env<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        Processes {
-            env: Some(names.into_iter().map(Into::into).collect()),
-            ..self
-        }
+    pub fn only_env<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.env = Some(names.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Restricts reading files and listing folders to these absolute paths and everything below
@@ -183,21 +173,17 @@ impl Processes {
     /// Libraries that are loaded later from another place (CUDA's, say) need their folder in the
     /// list. Paths are resolved when a process starts, symbolic links included. Before Linux 6.2
     /// files elsewhere can still be truncated, though not read.
-    pub fn only_reads<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
-        Processes {
-            reads: Some(paths.into_iter().map(Into::into).collect()),
-            ..self
-        }
+    pub fn only_reads<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        self.reads = Some(paths.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Restricts writing, creating and removing files to these absolute paths and everything below
     /// them, which may be read as well. Everything else is forbidden, except for the paths of
     /// [`only_reads`](Processes::only_reads). Feature `isolation`; Linux.
-    pub fn only_writes<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
-        Processes {
-            writes: Some(paths.into_iter().map(Into::into).collect()),
-            ..self
-        }
+    pub fn only_writes<P: Into<PathBuf>>(mut self, paths: impl IntoIterator<Item = P>) -> Self {
+        self.writes = Some(paths.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Forbids all sockets but Unix ones. Feature `isolation`; Linux on x86-64 and AArch64, by

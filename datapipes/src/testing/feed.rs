@@ -154,10 +154,4 @@ impl Feed {
     }
 }
 
-impl std::fmt::Debug for Feed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed")
-            .field("len", &self.len)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Feed { len });

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapipes::{DType, DataLoader, Error, ErrorKind, Graph, OnError, Processes, Result, Tensor};
 
+use super::parents::{succeeds, this_test};
+
 /// Loaders of the same graph without workers, on this thread, and with processes.
 fn both<T: Send + 'static>(graph: impl Fn() -> Graph<T>) -> [DataLoader<T>; 2] {
     [0, 2].map(|workers| {
@@ -386,16 +388,7 @@ fn a_child_that_is_replaced_is_a_warning() {
 
 /// A test in a process of its own, since a log is the whole process's.
 fn alone(test: &str) {
-    let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            &format!("processes::crossing::{test}"),
-        ])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+    succeeds(this_test(&format!("processes::crossing::{test}")));
 }
 
 #[test]

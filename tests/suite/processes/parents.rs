@@ -15,8 +15,13 @@ use super::crimes::{all_gone, case, children, commit, decode, is_gone, soon, wor
 const VARIABLE: &str = "DATAPIPES_TEST_PARENT";
 const MARK: &str = "DATAPIPES_TEST_MARK";
 
+/// Command of this executable asked for a test that does nothing on its own.
+pub fn this_test(name: &str) -> Command {
+    test_of(&std::env::current_exe().unwrap(), name)
+}
+
 /// Command of this executable, or a copy of it, asked for a test that does nothing on its own.
-pub fn this_test(executable: &std::path::Path, name: &str) -> Command {
+fn test_of(executable: &std::path::Path, name: &str) -> Command {
     let mut command = Command::new(executable);
     command.args(["--exact", name, "--ignored", "--nocapture"]);
     command
@@ -27,7 +32,7 @@ fn parent(role: &str) -> Command {
 }
 
 fn parent_by(executable: &std::path::Path, role: &str) -> Command {
-    let mut command = this_test(executable, "processes::parents::a_parent");
+    let mut command = test_of(executable, "processes::parents::a_parent");
     command.env(VARIABLE, role);
     command
         .stdin(Stdio::null())
@@ -54,14 +59,18 @@ fn started(role: &str) -> (Child, Vec<u32>) {
     (process, numbers)
 }
 
-/// Runs a parent to its end, which has to be a good one.
-fn succeeds(mut command: Command) {
+/// Runs a test in a process of its own to its end, which has to be a good one, and prints what it
+/// says about a row.
+pub fn succeeds(mut command: Command) {
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("1 passed"),
         "{output:?}"
     );
+    said.lines()
+        .filter(|line| line.contains("row "))
+        .for_each(|line| println!("{line}"));
 }
 
 #[test]

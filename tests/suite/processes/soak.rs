@@ -19,7 +19,7 @@ const RUNS: &str = "DATAPIPES_TEST_SOAK_RUNS";
 
 #[test]
 fn rows_4_5_and_9_whatever_is_killed_whenever_every_item_is_accounted_for_and_nothing_is_left() {
-    let mut soak = this_test(&std::env::current_exe().unwrap(), "processes::soak::a_soak");
+    let mut soak = this_test("processes::soak::a_soak");
     let output = soak
         .env(RUNS, "yes")
         .stderr(std::process::Stdio::piped())

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use datapipes::{DataLoader, ErrorKind, Graph, OnError, Processes};
 
 use super::crimes::{all_gone, case, children, decode, is_gone, soon, work};
 use super::gates::{Gate, pass};
-use super::parents::this_test;
+use super::parents::{succeeds, this_test};
 use super::pids;
 
 fn all<T: Send + 'static>(loader: &DataLoader<T>, epoch: u64) -> Vec<T> {
@@ -165,39 +164,25 @@ fn row_5_an_epoch_goes_on_soon_after_a_crash() {
 const ROLE: &str = "DATAPIPES_TEST_STARTING";
 
 /// Runs a test of this file in a process of its own, to its end.
-fn succeeds(role: &str) {
-    let mut command = this_test(
-        &std::env::current_exe().unwrap(),
-        "processes::starting::a_limited_process",
-    );
-    let output = command
-        .env(ROLE, role)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{output:?}"
-    );
-    said.lines()
-        .filter(|line| line.contains("row 19: "))
-        .for_each(|line| println!("{line}"));
+fn limited_succeeds(role: &str) {
+    let mut command = this_test("processes::starting::a_limited_process");
+    command.env(ROLE, role);
+    succeeds(command);
 }
 
 #[test]
 fn row_19_threads_that_cannot_be_started_are_an_error_and_nothing_is_left() {
-    succeeds("threads");
+    limited_succeeds("threads");
 }
 
 #[test]
 fn row_19_processes_that_cannot_be_started_are_an_error_and_nothing_is_left() {
-    succeeds("processes");
+    limited_succeeds("processes");
 }
 
 #[test]
 fn row_19_what_runs_already_goes_on_where_nothing_more_can_be_started() {
-    succeeds("later");
+    limited_succeeds("later");
 }
 
 #[test]

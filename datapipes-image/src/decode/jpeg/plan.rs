@@ -3,7 +3,7 @@
 
 use datapipes::{Error, ErrorKind, Result};
 
-use super::header::{Color, Header};
+use super::header::{Color, Component, Header};
 use crate::Rect;
 
 /// Upsampling method of a component.
@@ -63,6 +63,47 @@ impl Part {
         to: 0,
     };
 
+    /// Plans a component of blocks that have at least this many samples in an edge. Its range of
+    /// decoded samples is empty.
+    fn new(header: &Header, component: &Component, least: usize) -> Part {
+        let (whole_width, whole_height) = (header.width as usize, header.height as usize);
+        let (h, v) = header.sampling();
+        let (ch, cv) = (component.h, component.v);
+        // As libjpeg: rather scaled less than scaled up again.
+        let mut size = least;
+        while size < 8
+            && (h * least).is_multiple_of(ch * size * 2)
+            && (v * least).is_multiple_of(cv * size * 2)
+        {
+            size *= 2;
+        }
+        let (wide, high) = (h * least / (ch * size), v * least / (cv * size));
+        let width = (whole_width * ch * size).div_ceil(h * 8);
+        let smooth = least > 1;
+        let method = match (wide, high) {
+            (1, 1) => Method::Full,
+            (2, 1) if smooth && width > 2 => Method::Across,
+            (1, 2) if smooth => Method::Down,
+            (2, 2) if smooth && width > 2 => Method::Both,
+            _ => Method::Repeat,
+        };
+        Part {
+            quant: component.quant,
+            h: ch,
+            v: cv,
+            across: (whole_width * ch).div_ceil(h * 8),
+            down: (whole_height * cv).div_ceil(v * 8),
+            size,
+            width,
+            height: (whole_height * cv * size).div_ceil(v * 8),
+            wide,
+            high,
+            method,
+            from: 0,
+            to: 0,
+        }
+    }
+
     /// Returns the rows of samples for a row of pixels: the near one, and the far one.
     pub(super) fn rows(&self, y: usize) -> (usize, usize) {
         let near = y / self.high;
@@ -118,64 +159,17 @@ impl Plan {
             ));
         };
         let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
-        let fits = |start: u32, len: u32, edge| {
-            len > 0 && start.checked_add(len).is_some_and(|end| end <= edge)
-        };
-        if !fits(rect.x, rect.width, width) || !fits(rect.y, rect.height, height) {
-            let Rect {
-                x,
-                y,
-                width: w,
-                height: h,
-            } = rect;
-            let message = format!(
-                "a part of {w}x{h} at ({x}, {y}) does not lie in an image of {width}x{height}"
-            );
-            return Err(Error::new(ErrorKind::Shape, message));
-        }
+        rect.check_within(width, height)?;
         let (x, y) = (
             rect.x as usize..(rect.x + rect.width) as usize,
             rect.y as usize..(rect.y + rect.height) as usize,
         );
-        let (whole_width, whole_height) = (header.width as usize, header.height as usize);
         let (h, v) = header.sampling();
-        let (across, down) = (whole_width.div_ceil(8 * h), whole_height.div_ceil(8 * v));
+        let across = (header.width as usize).div_ceil(8 * h);
+        let down = (header.height as usize).div_ceil(8 * v);
         let mut parts = [Part::NONE; 4];
         for (part, component) in parts.iter_mut().zip(header.components()) {
-            let (ch, cv) = (component.h, component.v);
-            // As libjpeg: rather scaled less than scaled up again.
-            let mut size = least;
-            while size < 8
-                && (h * least) % (ch * size * 2) == 0
-                && (v * least) % (cv * size * 2) == 0
-            {
-                size *= 2;
-            }
-            let (wide, high) = (h * least / (ch * size), v * least / (cv * size));
-            let part_width = (whole_width * ch * size).div_ceil(h * 8);
-            let smooth = least > 1;
-            let method = match (wide, high) {
-                (1, 1) => Method::Full,
-                (2, 1) if smooth && part_width > 2 => Method::Across,
-                (1, 2) if smooth => Method::Down,
-                (2, 2) if smooth && part_width > 2 => Method::Both,
-                _ => Method::Repeat,
-            };
-            *part = Part {
-                quant: component.quant,
-                h: ch,
-                v: cv,
-                across: (whole_width * ch).div_ceil(h * 8),
-                down: (whole_height * cv).div_ceil(v * 8),
-                size,
-                width: part_width,
-                height: (whole_height * cv * size).div_ceil(v * 8),
-                wide,
-                high,
-                method,
-                from: 0,
-                to: 0,
-            };
+            *part = Part::new(header, component, least);
         }
         let count = header.components().len();
         // Units that hold the needed samples; weighting needs one more at each edge.

@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, ErrorKind, Result, Tensor, wire_enum, wire_struct};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
-
-use crate::codec::{wire_enum, wire_struct};
 
 /// Default maximum number of pixels of a mask: that of an image.
 const MOST: u64 = 178_956_970;

@@ -7,11 +7,10 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 
 use super::read;
 use crate::File;
-use crate::codec::wire_struct;
 use crate::stores::Store;
 use crate::stores::local::Local;
 

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use super::Segmentation;
-use crate::codec::wire_struct;
 use crate::formats::json_offset;
 
 /// Content of a file of annotations, by image.

@@ -78,33 +78,23 @@ impl ArrowIpc {
     }
 
     /// Reads only these columns of the table, in the order of the file; the others are not decoded.
-    pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        ArrowIpc {
-            columns: Some(names.into_iter().map(Into::into).collect()),
-            ..self
-        }
+    pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.columns = Some(names.into_iter().map(Into::into).collect());
+        self
     }
 
     /// Refuses a batch that states more rows, or more uncompressed bytes, than `bytes`, or than
     /// `ratio` times the bytes of its file once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ArrowIpc {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than
     /// `bytes`. Defaults to 1 GiB.
-    pub fn max_batch(self, bytes: u64) -> Self {
-        ArrowIpc {
-            max_batch: bytes,
-            ..self
-        }
+    pub fn max_batch(mut self, bytes: u64) -> Self {
+        self.max_batch = bytes;
+        self
     }
 
     /// Returns the framing that finds the batches of a stream, and counts their rows if necessary.

@@ -3,7 +3,7 @@
 use arrow_array::cast::AsArray;
 use arrow_array::temporal_conversions::NANOSECONDS;
 use arrow_array::types::*;
-use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use datapipes::{Error, ErrorKind, Result};
 use serde_json::{Number, Value};
@@ -122,33 +122,21 @@ impl Maker {
         Ok(match array.data_type() {
             DataType::Null => Value::Null,
             DataType::Boolean => array.as_boolean().value(at).into(),
-            DataType::Int8 => array.as_primitive::<Int8Type>().value(at).into(),
-            DataType::Int16 => array.as_primitive::<Int16Type>().value(at).into(),
-            DataType::Int32 => array.as_primitive::<Int32Type>().value(at).into(),
-            DataType::Int64 => array.as_primitive::<Int64Type>().value(at).into(),
-            DataType::UInt8 => array.as_primitive::<UInt8Type>().value(at).into(),
-            DataType::UInt16 => array.as_primitive::<UInt16Type>().value(at).into(),
-            DataType::UInt32 => array.as_primitive::<UInt32Type>().value(at).into(),
-            DataType::UInt64 => array.as_primitive::<UInt64Type>().value(at).into(),
-            DataType::Float16 => float(array.as_primitive::<Float16Type>().value(at).to_f64()),
-            DataType::Float32 => float(array.as_primitive::<Float32Type>().value(at).into()),
-            DataType::Float64 => float(array.as_primitive::<Float64Type>().value(at)),
-            DataType::Decimal32(_, _) => array
-                .as_primitive::<Decimal32Type>()
-                .value_as_string(at)
-                .into(),
-            DataType::Decimal64(_, _) => array
-                .as_primitive::<Decimal64Type>()
-                .value_as_string(at)
-                .into(),
-            DataType::Decimal128(_, _) => array
-                .as_primitive::<Decimal128Type>()
-                .value_as_string(at)
-                .into(),
-            DataType::Decimal256(_, _) => array
-                .as_primitive::<Decimal256Type>()
-                .value_as_string(at)
-                .into(),
+            DataType::Int8 => number::<Int8Type>(array, at).into(),
+            DataType::Int16 => number::<Int16Type>(array, at).into(),
+            DataType::Int32 => number::<Int32Type>(array, at).into(),
+            DataType::Int64 => number::<Int64Type>(array, at).into(),
+            DataType::UInt8 => number::<UInt8Type>(array, at).into(),
+            DataType::UInt16 => number::<UInt16Type>(array, at).into(),
+            DataType::UInt32 => number::<UInt32Type>(array, at).into(),
+            DataType::UInt64 => number::<UInt64Type>(array, at).into(),
+            DataType::Float16 => float(number::<Float16Type>(array, at).to_f64()),
+            DataType::Float32 => float(number::<Float32Type>(array, at).into()),
+            DataType::Float64 => float(number::<Float64Type>(array, at)),
+            DataType::Decimal32(_, _) => decimal::<Decimal32Type>(array, at),
+            DataType::Decimal64(_, _) => decimal::<Decimal64Type>(array, at),
+            DataType::Decimal128(_, _) => decimal::<Decimal128Type>(array, at),
+            DataType::Decimal256(_, _) => decimal::<Decimal256Type>(array, at),
             DataType::Utf8 => self.text(array.as_string::<i32>().value(at))?,
             DataType::LargeUtf8 => self.text(array.as_string::<i64>().value(at))?,
             DataType::Utf8View => self.text(array.as_string_view().value(at))?,
@@ -156,66 +144,15 @@ impl Maker {
             DataType::LargeBinary => self.hex(array.as_binary::<i64>().value(at))?,
             DataType::BinaryView => self.hex(array.as_binary_view().value(at))?,
             DataType::FixedSizeBinary(_) => self.hex(array.as_fixed_size_binary().value(at))?,
-            DataType::Date32 => date(array.as_primitive::<Date32Type>(), at),
-            DataType::Date64 => date(array.as_primitive::<Date64Type>(), at),
-            DataType::Time32(TimeUnit::Second) => {
-                time(array.as_primitive::<Time32SecondType>(), at)
-            }
-            DataType::Time32(_) => time(array.as_primitive::<Time32MillisecondType>(), at),
-            DataType::Time64(TimeUnit::Microsecond) => {
-                time(array.as_primitive::<Time64MicrosecondType>(), at)
-            }
-            DataType::Time64(_) => time(array.as_primitive::<Time64NanosecondType>(), at),
-            DataType::Timestamp(unit, zone) => {
-                let zone = zone.is_some();
-                match unit {
-                    TimeUnit::Second => {
-                        stamp(array.as_primitive::<TimestampSecondType>(), at, zone)
-                    }
-                    TimeUnit::Millisecond => {
-                        stamp(array.as_primitive::<TimestampMillisecondType>(), at, zone)
-                    }
-                    TimeUnit::Microsecond => {
-                        stamp(array.as_primitive::<TimestampMicrosecondType>(), at, zone)
-                    }
-                    TimeUnit::Nanosecond => {
-                        stamp(array.as_primitive::<TimestampNanosecondType>(), at, zone)
-                    }
-                }
-            }
-            DataType::Duration(unit) => {
-                let (length, nanos) = match unit {
-                    TimeUnit::Second => (
-                        array.as_primitive::<DurationSecondType>().value(at),
-                        NANOSECONDS,
-                    ),
-                    TimeUnit::Millisecond => (
-                        array.as_primitive::<DurationMillisecondType>().value(at),
-                        1_000_000,
-                    ),
-                    TimeUnit::Microsecond => (
-                        array.as_primitive::<DurationMicrosecondType>().value(at),
-                        1000,
-                    ),
-                    TimeUnit::Nanosecond => {
-                        (array.as_primitive::<DurationNanosecondType>().value(at), 1)
-                    }
-                };
-                format!("PT{}S", seconds(i128::from(length) * i128::from(nanos))).into()
-            }
-            DataType::Interval(IntervalUnit::YearMonth) => format!(
-                "P{}M",
-                array.as_primitive::<IntervalYearMonthType>().value(at)
-            )
-            .into(),
-            DataType::Interval(IntervalUnit::DayTime) => {
-                let value = array.as_primitive::<IntervalDayTimeType>().value(at);
-                interval(0, value.days, i128::from(value.milliseconds) * 1_000_000)
-            }
-            DataType::Interval(IntervalUnit::MonthDayNano) => {
-                let value = array.as_primitive::<IntervalMonthDayNanoType>().value(at);
-                interval(value.months, value.days, i128::from(value.nanoseconds))
-            }
+            DataType::Date32 => date::<Date32Type>(array, at),
+            DataType::Date64 => date::<Date64Type>(array, at),
+            DataType::Time32(TimeUnit::Second) => time::<Time32SecondType>(array, at),
+            DataType::Time32(_) => time::<Time32MillisecondType>(array, at),
+            DataType::Time64(TimeUnit::Microsecond) => time::<Time64MicrosecondType>(array, at),
+            DataType::Time64(_) => time::<Time64NanosecondType>(array, at),
+            DataType::Timestamp(unit, zone) => timestamp(array, at, *unit, zone.is_some()),
+            DataType::Duration(unit) => duration(array, at, *unit),
+            DataType::Interval(unit) => interval(array, at, *unit),
             DataType::List(_) => self.list(&array.as_list::<i32>().value(at))?,
             DataType::LargeList(_) => self.list(&array.as_list::<i64>().value(at))?,
             DataType::ListView(_) => self.list(&array.as_list_view::<i32>().value(at))?,
@@ -235,14 +172,10 @@ impl Maker {
             }
             DataType::Dictionary(_, _) => {
                 let dictionary = array.as_any_dictionary();
-                let key = self
-                    .value(dictionary.keys(), at)?
-                    .as_u64()
-                    .and_then(|key| usize::try_from(key).ok());
-                self.value(
-                    dictionary.values(),
-                    key.expect("keys of dictionaries are checked when read"),
-                )?
+                let key = self.value(dictionary.keys(), at)?.as_u64();
+                let key = key.and_then(|key| usize::try_from(key).ok());
+                let key = key.expect("keys of dictionaries are checked when read");
+                self.value(dictionary.values(), key)?
             }
             DataType::RunEndEncoded(ends, _) => match ends.data_type() {
                 DataType::Int16 => self.run::<Int16Type>(array, at)?,
@@ -293,40 +226,86 @@ impl Maker {
     }
 }
 
+fn number<T: ArrowPrimitiveType>(array: &dyn Array, at: usize) -> T::Native {
+    array.as_primitive::<T>().value(at)
+}
+
+fn decimal<T: DecimalType>(array: &dyn Array, at: usize) -> Value {
+    array.as_primitive::<T>().value_as_string(at).into()
+}
+
 /// Converts a float; NaN and infinities are null.
 fn float(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-fn date<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize) -> Value
+fn date<T: ArrowTemporalType>(array: &dyn Array, at: usize) -> Value
 where
     i64: From<T::Native>,
 {
-    array.value_as_date(at).map_or_else(
-        || i64::from(array.value(at)).into(),
-        |date| format!("{date:?}").into(),
-    )
+    let date = array.as_primitive::<T>().value_as_date(at);
+    text_or_number::<T>(array, at, date.map(|date| format!("{date:?}")))
 }
 
-fn time<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize) -> Value
+fn time<T: ArrowTemporalType>(array: &dyn Array, at: usize) -> Value
 where
     i64: From<T::Native>,
 {
-    array.value_as_time(at).map_or_else(
-        || i64::from(array.value(at)).into(),
-        |time| format!("{time:?}").into(),
-    )
+    let time = array.as_primitive::<T>().value_as_time(at);
+    text_or_number::<T>(array, at, time.map(|time| format!("{time:?}")))
 }
 
-fn stamp<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize, zone: bool) -> Value
+fn timestamp(array: &dyn Array, at: usize, unit: TimeUnit, zone: bool) -> Value {
+    fn stamp<T: ArrowTimestampType>(array: &dyn Array, at: usize, zone: bool) -> Value {
+        let time = array.as_primitive::<T>().value_as_datetime(at);
+        let zone = if zone { "Z" } else { "" };
+        text_or_number::<T>(array, at, time.map(|time| format!("{time:?}{zone}")))
+    }
+    match unit {
+        TimeUnit::Second => stamp::<TimestampSecondType>(array, at, zone),
+        TimeUnit::Millisecond => stamp::<TimestampMillisecondType>(array, at, zone),
+        TimeUnit::Microsecond => stamp::<TimestampMicrosecondType>(array, at, zone),
+        TimeUnit::Nanosecond => stamp::<TimestampNanosecondType>(array, at, zone),
+    }
+}
+
+/// Returns the text, or the number itself if it is outside of the calendar.
+fn text_or_number<T: ArrowPrimitiveType>(
+    array: &dyn Array,
+    at: usize,
+    text: Option<String>,
+) -> Value
 where
     i64: From<T::Native>,
 {
-    let text = |time| format!("{time:?}{}", if zone { "Z" } else { "" });
-    array.value_as_datetime(at).map_or_else(
-        || i64::from(array.value(at)).into(),
-        |time| text(time).into(),
-    )
+    text.map_or_else(|| i64::from(number::<T>(array, at)).into(), Value::from)
+}
+
+fn duration(array: &dyn Array, at: usize, unit: TimeUnit) -> Value {
+    let (length, nanos) = match unit {
+        TimeUnit::Second => (number::<DurationSecondType>(array, at), NANOSECONDS),
+        TimeUnit::Millisecond => (number::<DurationMillisecondType>(array, at), 1_000_000),
+        TimeUnit::Microsecond => (number::<DurationMicrosecondType>(array, at), 1000),
+        TimeUnit::Nanosecond => (number::<DurationNanosecondType>(array, at), 1),
+    };
+    format!("PT{}S", seconds(i128::from(length) * i128::from(nanos))).into()
+}
+
+fn interval(array: &dyn Array, at: usize, unit: IntervalUnit) -> Value {
+    let (months, days, nanos) = match unit {
+        IntervalUnit::YearMonth => {
+            return format!("P{}M", number::<IntervalYearMonthType>(array, at)).into();
+        }
+        IntervalUnit::DayTime => {
+            let value = number::<IntervalDayTimeType>(array, at);
+            (0, value.days, i128::from(value.milliseconds) * 1_000_000)
+        }
+        IntervalUnit::MonthDayNano => {
+            let value = number::<IntervalMonthDayNanoType>(array, at);
+            (value.months, value.days, i128::from(value.nanoseconds))
+        }
+    };
+    format!("P{months}M{days}DT{}S", seconds(nanos)).into()
 }
 
 /// Formats nanoseconds as seconds, with as many decimal places as necessary.
@@ -335,8 +314,4 @@ fn seconds(nanos: i128) -> String {
     let (whole, part) = (nanos / NANOSECONDS as u128, nanos % NANOSECONDS as u128);
     let text = format!("{sign}{whole}.{part:09}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn interval(months: i32, days: i32, nanos: i128) -> Value {
-    format!("P{months}M{days}DT{}S", seconds(nanos)).into()
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::formats::Row;
-use crate::testing::{check_format, places, read_all};
+use crate::testing::{check_format, gzip, places, read_all};
 
 const FILE: &[u8] = include_bytes!("../../../tests/data/table.arrow");
 const STREAM: &[u8] = include_bytes!("../../../tests/data/table.arrows");
@@ -383,10 +383,7 @@ fn row_105_106_what_is_no_arrow_file_says_so() {
 
 #[test]
 fn gzipped_files_are_inflated() {
-    use std::io::Write;
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(FILE).unwrap();
-    assert_eq!(rows_of(&packed.finish().unwrap()), expected());
+    assert_eq!(rows_of(&gzip(FILE)), expected());
 }
 
 #[test]

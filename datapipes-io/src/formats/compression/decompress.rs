@@ -45,14 +45,9 @@ impl Decompress {
     /// to more than `ratio` times its own size once it is past 1 MiB. Defaults to 1 GiB and 1100
     /// times, which is more than gzip can reach. The other codecs can reach more with repetitive
     /// content.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Decompress {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`.

@@ -38,14 +38,9 @@ impl Gunzip {
     /// Refuses a file that decompresses to more than `bytes`, all of which is in memory at once, or
     /// to more than `ratio` times its own size once it is past 1 MiB. Defaults to 1 GiB and 1100
     /// times, which is more than gzip can reach.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Gunzip {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 }
 

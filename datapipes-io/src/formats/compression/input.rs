@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, ErrorKind, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+
+use crate::sync::lock;
 
 /// Input of a decoder. If the next piece has not arrived yet, reading fails with
 /// [`ErrorKind::WouldBlock`], nothing is lost, and the same call may be made again.
@@ -28,23 +30,19 @@ struct Pieces {
 pub(in crate::formats) struct Feeder(Arc<Mutex<Pieces>>);
 
 impl Feeder {
-    fn lock(&self) -> MutexGuard<'_, Pieces> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(in crate::formats) fn push(&self, piece: Bytes) {
-        let mut pieces = self.lock();
+        let mut pieces = lock(&self.0);
         pieces.pushed += piece.len() as u64;
         pieces.pieces.push_back(piece);
     }
 
     pub(in crate::formats) fn end(&self) {
-        self.lock().ended = true;
+        lock(&self.0).ended = true;
     }
 
     /// Returns the number of bytes that have arrived.
     pub(super) fn pushed(&self) -> u64 {
-        self.lock().pushed
+        lock(&self.0).pushed
     }
 }
 
@@ -77,7 +75,7 @@ impl Input {
 
     /// Returns the next piece; `None` at the end.
     fn next(&mut self) -> io::Result<Option<Bytes>> {
-        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rest = lock(&self.rest);
         match rest.pieces.pop_front() {
             None if rest.ended => Ok(None),
             None => Err(ErrorKind::WouldBlock.into()),
@@ -100,7 +98,7 @@ impl Input {
     /// Returns true if this number of bytes, or the end, has arrived.
     #[cfg(feature = "lz4")]
     pub(super) fn has(&self, len: u64) -> bool {
-        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = lock(&self.rest);
         let there: usize = rest.pieces.iter().map(Bytes::len).sum();
         rest.ended || (self.now.len() + there) as u64 >= len
     }

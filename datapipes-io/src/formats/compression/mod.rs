@@ -223,6 +223,11 @@ impl Expansion {
         }
     }
 
+    /// Sets the maximum size, and leaves the window.
+    pub(in crate::formats) fn limit(&mut self, bytes: u64, ratio: u64) {
+        (self.bytes, self.ratio) = (bytes, ratio);
+    }
+
     /// Returns the limits of a file that is decompressed into memory as a whole: 1 GiB.
     fn whole() -> Self {
         Expansion {

@@ -4,10 +4,8 @@ mod framing;
 mod input;
 mod read;
 
-use std::fmt;
-
 use ::csv::StringRecord;
-use datapipes::{Context, Result};
+use datapipes::{Context, Result, opaque_debug};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -162,31 +160,18 @@ impl<T> Csv<T> {
     /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 }
 
 impl<T> Clone for Csv<T> {
     fn clone(&self) -> Self {
-        Csv {
-            options: self.options,
-            read: self.read,
-        }
+        Csv { ..*self }
     }
 }
 
-impl<T> fmt::Debug for Csv<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Csv")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Csv<T> { options });
 
 impl<T: Send + 'static> Format for Csv<T> {
     type Item = T;

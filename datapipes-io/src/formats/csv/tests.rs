@@ -4,7 +4,7 @@ use datapipes::ErrorKind;
 use serde::Deserialize;
 
 use super::*;
-use crate::testing::{check_format, read_all};
+use crate::testing::{check_format, gzip, read_all};
 
 type List = Vec<String>;
 
@@ -153,11 +153,7 @@ fn the_place_is_right_behind_many_blocks() {
             text.extend(b"2,x\xffy\n3,4");
             let at = text.len() - b"2,x\xffy\n3,4".len();
             if packed {
-                use std::io::Write;
-                let mut packer =
-                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                packer.write_all(&text).unwrap();
-                text = packer.finish().unwrap();
+                text = gzip(&text);
             }
             let read = lists(Csv::new(), text);
             assert_eq!(read.len(), 8_004);
@@ -317,11 +313,8 @@ fn settings_are_checked_and_told() {
 
 #[test]
 fn row_96_a_cut_file_gives_the_rows_before_and_an_error() {
-    use std::io::Write;
     let text: String = (0..50_000).map(|n| format!("{n},{n}\n")).collect();
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(text.as_bytes()).unwrap();
-    let whole = packer.finish().unwrap();
+    let whole = gzip(text.as_bytes());
     assert_eq!(lists(Csv::new().no_header(), whole.clone()).len(), 50_000);
     let read = read_all(
         Csv::<List>::new().no_header(),

@@ -1,11 +1,10 @@
 //! Valid fields, as WebDataset decodes them, and invalid ones.
 
-use std::io::Write;
-
 use datapipes::{ErrorKind, Graph, Tensor};
 
 use super::*;
 use crate::FileGraphExt;
+use crate::testing::gzip;
 
 fn decode(field: &str, data: impl Into<Bytes>) -> Result<Value> {
     FieldDecoder::new()
@@ -75,17 +74,12 @@ fn message_pack_fields_are_values() {
 
 #[test]
 fn compressed_fields_are_inflated_and_then_decoded() {
-    let packed = |data: &[u8]| {
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(data).unwrap();
-        gzip.finish().unwrap()
-    };
-    assert_eq!(decode("cls.gz", packed(b"7")).unwrap(), Value::Int(7));
+    assert_eq!(decode("cls.gz", gzip(b"7")).unwrap(), Value::Int(7));
     assert_eq!(
-        decode("bin.gz", packed(b"7")).unwrap(),
+        decode("bin.gz", gzip(b"7")).unwrap(),
         Value::Bytes("7".into())
     );
-    let bomb = packed(&vec![b' '; 3 << 20]);
+    let bomb = gzip(&vec![b' '; 3 << 20]);
     let decoder = FieldDecoder::new().max_expansion(1 << 20, 1100);
     let error = decoder
         .decode(Sample::new("k").with("json.gz", bomb))

@@ -114,11 +114,9 @@ impl<T> IndexedJsonLines<T> {
 
     /// Refuses a line of more than `bytes`, not counting its end, before it is read. Defaults to
     /// 64 MiB.
-    pub fn max_line(self, bytes: usize) -> Self {
-        IndexedJsonLines {
-            max_line: bytes,
-            ..self
-        }
+    pub fn max_line(mut self, bytes: usize) -> Self {
+        self.max_line = bytes;
+        self
     }
 
     /// Returns the index.

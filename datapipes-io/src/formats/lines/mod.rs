@@ -96,11 +96,7 @@ impl Lines {
     /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 }

@@ -3,14 +3,7 @@
 use datapipes::ErrorKind;
 
 use super::*;
-use crate::testing::{check_format, read_all};
-
-fn packed(text: &[u8]) -> Vec<u8> {
-    use std::io::Write;
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(text).unwrap();
-    packer.finish().unwrap()
-}
+use crate::testing::{check_format, gzip, read_all};
 
 /// Reads the lines of a text, plain and compressed; errors are text.
 fn lines_with(format: &Lines, text: &[u8]) -> Vec<Result<String, String>> {
@@ -22,7 +15,7 @@ fn lines_with(format: &Lines, text: &[u8]) -> Vec<Result<String, String>> {
             .collect()
     };
     let plain = read(text.to_vec());
-    assert_eq!(plain, read(packed(text)));
+    assert_eq!(plain, read(gzip(text)));
     plain
 }
 
@@ -114,7 +107,7 @@ fn bytes_are_slices_of_the_file() {
     let read: Vec<Bytes> = read.into_iter().map(Result::unwrap).collect();
     assert_eq!(read, [&b"one"[..], b"two", b"\xff"]);
     assert_eq!(read[1].as_ptr(), data[4..].as_ptr());
-    let inflated = read_all(Lines::new().bytes(), packed(&data));
+    let inflated = read_all(Lines::new().bytes(), gzip(&data));
     assert_eq!(
         inflated.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
         read
@@ -124,7 +117,7 @@ fn bytes_are_slices_of_the_file() {
 #[test]
 fn row_96_a_cut_file_gives_the_lines_before_and_an_error() {
     let text: String = (0..50_000).map(|n| format!("{n}\n")).collect();
-    let whole = packed(text.as_bytes());
+    let whole = gzip(text.as_bytes());
     for cut in [whole.len() - 1, whole.len() - 9, whole.len() / 2, 5] {
         let read = read_all(Lines::new(), whole[..cut].to_vec());
         let (last, before) = read.split_last().unwrap();
@@ -176,7 +169,7 @@ fn any_bytes_are_survived() {
         check_format(|| Lines::new().max_line(3).bytes(), b"a\nbcd\n"),
         2
     );
-    assert_eq!(check_format(Lines::new, &packed(text.as_bytes())), 4);
+    assert_eq!(check_format(Lines::new, &gzip(text.as_bytes())), 4);
 }
 
 #[cfg(all(feature = "zstd", feature = "xz", feature = "lz4", feature = "bzip2"))]

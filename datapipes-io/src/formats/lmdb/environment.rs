@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use datapipes::{Error, ErrorKind, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use tokio::sync::Semaphore;
+
+use crate::sync::lock;
 
 /// A database with keys and values of bytes.
 pub(super) type Values = Database<'static, Bytes, Bytes>;
@@ -35,7 +37,7 @@ struct Shared {
 static OPEN: Mutex<BTreeMap<PathBuf, Shared>> = Mutex::new(BTreeMap::new());
 
 fn open() -> MutexGuard<'static, BTreeMap<PathBuf, Shared>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&OPEN)
 }
 
 impl Environment {

@@ -1,13 +1,14 @@
 //! Cache of the content of shards.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use datapipes::Result;
 use tokio::sync::OnceCell;
 
 use super::table::Table;
+use crate::sync::lock;
 
 /// Data that were read of a shard.
 #[derive(Clone, Debug)]
@@ -55,10 +56,6 @@ impl Cache {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the data of a shard, reading it if necessary.
     pub(super) async fn get(
         &self,
@@ -66,7 +63,7 @@ impl Cache {
         load: impl Future<Output = Result<Loaded>>,
     ) -> Result<Loaded> {
         let cell = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             state.clock += 1;
             let clock = state.clock;
             let slot = state.slots.entry(shard).or_default();
@@ -84,7 +81,7 @@ impl Cache {
 
     /// Adds the size of a shard, and evicts the least recently used others until the cache fits.
     fn keep(&self, shard: usize, cell: &Arc<OnceCell<Loaded>>, weight: usize) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let state = &mut *state;
         match state.slots.get_mut(&shard) {
             Some(slot) if Arc::ptr_eq(&slot.cell, cell) && slot.weight == 0 => slot.weight = weight,
@@ -107,7 +104,7 @@ impl Cache {
 
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
-        let state = self.state();
+        let state = lock(&self.state);
         (
             state.slots.values().filter(|slot| slot.weight > 0).count(),
             state.bytes,

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer, wire_enum, wire_struct};
 
-use crate::codec::{self, wire_struct};
+use crate::codec::{decode_json, encode_json};
+use crate::formats::missing::missing;
 
 /// A value of a column.
 #[derive(Clone, Debug)]
@@ -54,71 +55,18 @@ wire_struct!(MdsImage {
     pixels
 });
 
-impl Wire for MdsValue {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        match self {
-            MdsValue::Bytes(bytes) => {
-                to.number(0);
-                bytes.encode(to)
-            }
-            MdsValue::Text(text) => {
-                to.number(1);
-                text.encode(to)
-            }
-            MdsValue::Int(number) => {
-                to.number(2);
-                number.encode(to)
-            }
-            MdsValue::UInt(number) => {
-                to.number(3);
-                number.encode(to)
-            }
-            MdsValue::Float(number) => {
-                to.number(4);
-                number.encode(to)
-            }
-            MdsValue::Decimal(text) => {
-                to.number(5);
-                text.encode(to)
-            }
-            MdsValue::Json(json) => {
-                to.number(6);
-                codec::encode_json(json, to)
-            }
-            MdsValue::Array(tensor) => {
-                to.number(7);
-                tensor.encode(to)
-            }
-            MdsValue::Image(image) => {
-                to.number(8);
-                image.encode(to)
-            }
-            MdsValue::List(values) => {
-                to.number(9);
-                values.encode(to)
-            }
-        }
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(match from.number()? {
-            0 => MdsValue::Bytes(Wire::decode(from)?),
-            1 => MdsValue::Text(Wire::decode(from)?),
-            2 => MdsValue::Int(Wire::decode(from)?),
-            3 => MdsValue::UInt(Wire::decode(from)?),
-            4 => MdsValue::Float(Wire::decode(from)?),
-            5 => MdsValue::Decimal(Wire::decode(from)?),
-            6 => MdsValue::Json(codec::decode_json(from)?),
-            7 => MdsValue::Array(Wire::decode(from)?),
-            8 => MdsValue::Image(Wire::decode(from)?),
-            9 => MdsValue::List(Wire::decode(from)?),
-            other => {
-                return Err(Reader::damaged(format_args!(
-                    "MdsValue has no variant {other}"
-                )));
-            }
-        })
-    }
-}
+wire_enum!(MdsValue {
+    0 Bytes(bytes),
+    1 Text(text),
+    2 Int(number),
+    3 UInt(number),
+    4 Float(number),
+    5 Decimal(text),
+    6 Json(json: encode_json, decode_json),
+    7 Array(tensor),
+    8 Image(image),
+    9 List(values),
+});
 
 impl MdsValue {
     fn kind(&self) -> &'static str {
@@ -193,12 +141,8 @@ impl MdsSample {
     pub fn get(&self, name: &str) -> Result<&MdsValue> {
         let value = self.values().find(|(other, _)| *other == name);
         value.map(|(_, value)| value).ok_or_else(|| {
-            let names: Vec<_> = self.names.iter().map(|name| format!("{name:?}")).collect();
-            let what = format!(
-                "the sample has no column {name:?}, but {}",
-                names.join(", ")
-            );
-            Error::new(ErrorKind::NotFound, what)
+            let names = self.names.iter().map(String::as_str);
+            missing("the sample", "column", name, names)
         })
     }
 

@@ -70,7 +70,7 @@ impl MdsShards {
     /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more
     /// than gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self.expansion.limit(bytes, ratio);
         self
     }
 }

@@ -2,10 +2,8 @@
 
 mod scan;
 
-use std::fmt;
-
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
 use rmpv::Value;
 use serde::de::DeserializeOwned;
 
@@ -123,31 +121,18 @@ impl<T> MsgPack<T> {
     /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 }
 
 impl<T> Clone for MsgPack<T> {
     fn clone(&self) -> Self {
-        MsgPack {
-            options: self.options,
-            read: self.read,
-        }
+        MsgPack { ..*self }
     }
 }
 
-impl<T> fmt::Debug for MsgPack<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MsgPack")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(MsgPack<T> { options });
 
 impl<T: Send + 'static> Format for MsgPack<T> {
     type Item = T;

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, ErrorKind, Result, wire_struct};
 
 use super::Array;
 use crate::File;
-use crate::codec::wire_struct;
-use crate::formats::compression::Expansion;
 use crate::formats::zip::{Member, Members, Options};
 use crate::formats::{FileEntries, FileEntry, Format};
 
@@ -61,11 +59,7 @@ impl Npz {
 
     /// Sets the limits, as [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 

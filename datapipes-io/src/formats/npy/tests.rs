@@ -4,7 +4,7 @@ use bytes::Bytes;
 use datapipes::{DType, ErrorKind, Tensor};
 
 use super::*;
-use crate::testing::{check_format, read_all};
+use crate::testing::{check_format, gzip, read_all};
 
 const F4: &[u8] = include_bytes!("../../../tests/data/numpy-f4.npy");
 
@@ -157,10 +157,7 @@ fn tensors_are_written_and_read() {
 
 #[test]
 fn a_compressed_file_is_found_by_its_first_bytes() {
-    use std::io::Write;
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(F4).unwrap();
-    let gzip = gzip.finish().unwrap();
+    let gzip = gzip(F4);
     let read = read_all(Npy::new(), gzip.clone());
     assert_eq!(*read[0].as_ref().unwrap(), Array::parse(F4.into()).unwrap());
     let read = read_all(Npy::new().max_expansion(100, 1000), gzip);

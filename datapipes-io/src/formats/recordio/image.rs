@@ -1,9 +1,7 @@
 //! The record of a picture.
 
 use bytes::{Buf, Bytes};
-use datapipes::{Error, ErrorKind, Result};
-
-use crate::codec::wire_struct;
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 
 /// The record of a picture: labels, two numbers, and the encoded picture. The form is MXNet's
 /// `IRHeader` before the data.

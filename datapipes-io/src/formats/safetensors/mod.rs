@@ -80,14 +80,9 @@ impl SafeTensors {
 
     /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
     /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        SafeTensors {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 }
 

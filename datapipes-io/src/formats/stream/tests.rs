@@ -16,7 +16,7 @@ use crate::formats::{
 use crate::formats::{RecordIo, RecordIoWriter, TfRecordWriter, TfRecords};
 use crate::prelude::*;
 use crate::stores::{Memory, StoreExt};
-use crate::testing::{Reaction, Scripted, read_all, read_arriving, unnamed};
+use crate::testing::{Reaction, Scripted, gzip, read_all, read_arriving, unnamed};
 use crate::{File, FileRef};
 
 /// Returns items with their origins, and errors as text.
@@ -62,13 +62,6 @@ where
         );
     }
     assert_eq!(seen(store.clone().files(names()).read_as(format), 2), whole);
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    use std::io::Write;
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(data).unwrap();
-    packer.finish().unwrap()
 }
 
 /// Returns the data uncompressed and with every compression.

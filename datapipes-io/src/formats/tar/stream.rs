@@ -54,19 +54,15 @@ impl StreamUntar {
     }
 
     /// Refuses members of more than `bytes`. Defaults to 8 GiB.
-    pub fn max_member(self, bytes: u64) -> Self {
-        StreamUntar {
-            max_member: bytes,
-            ..self
-        }
+    pub fn max_member(mut self, bytes: u64) -> Self {
+        self.max_member = bytes;
+        self
     }
 
     /// Sets the limits of [`Untar::max_expansion`](crate::Untar::max_expansion).
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        StreamUntar {
-            tar: self.tar.max_expansion(bytes, ratio),
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.tar = self.tar.max_expansion(bytes, ratio);
+        self
     }
 
     /// Requires an end marker, as [`Untar::require_end`](crate::Untar::require_end).
@@ -80,11 +76,9 @@ impl StreamUntar {
     /// Sets the treatment of data after the end marker, as
     /// [`Untar::trailing`](crate::Untar::trailing). Data that are ignored are not requested from
     /// the store.
-    pub fn trailing(self, trailing: Trailing) -> Self {
-        StreamUntar {
-            tar: self.tar.trailing(trailing),
-            ..self
-        }
+    pub fn trailing(mut self, trailing: Trailing) -> Self {
+        self.tar = self.tar.trailing(trailing);
+        self
     }
 }
 

@@ -133,7 +133,7 @@ impl Tar {
 
     /// Sets the limits of [`Untar::max_expansion`].
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self.expansion.limit(bytes, ratio);
         self
     }
 

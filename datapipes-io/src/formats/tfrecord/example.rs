@@ -3,12 +3,12 @@
 use std::fmt;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, wire_struct};
 
 use super::Feature;
 use super::maps::{Named, features};
 use super::wire::{Fields, Wire, put_len};
-use crate::codec::wire_struct;
+use crate::formats::missing::missing;
 
 /// `tf.train.Example`: features by name, in the order of the record.
 ///
@@ -121,29 +121,11 @@ impl Example {
     /// # Errors
     /// `NotFound`, naming the existing features.
     pub fn get(&self, name: &str) -> Result<&Feature> {
-        self.features
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, feature)| feature)
-            .ok_or_else(|| {
-                let names: Vec<_> = self
-                    .features
-                    .iter()
-                    .take(20)
-                    .map(|(name, _)| format!("{name:?}"))
-                    .collect();
-                let there = match self.features.len() {
-                    0 => "none".to_owned(),
-                    len if len > names.len() => {
-                        format!("{} and {} more", names.join(", "), len - names.len())
-                    }
-                    _ => names.join(", "),
-                };
-                Error::new(
-                    ErrorKind::NotFound,
-                    format!("the example has no feature {name:?}, but {there}"),
-                )
-            })
+        let found = self.features().find(|(other, _)| *other == name);
+        found.map(|(_, feature)| feature).ok_or_else(|| {
+            let names = self.features().map(|(name, _)| name);
+            missing("the example", "feature", name, names)
+        })
     }
 
     /// Returns the values of a feature of bytes. A feature without a type has none.

@@ -1,10 +1,9 @@
 //! The values of a feature of `tf.train.Example`.
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, wire_enum};
 
 use super::wire::{Fields, Wire, put_len, put_varint};
-use crate::codec::wire_enum;
 
 /// The values of one feature: one list, of one of three types.
 #[derive(Clone, Debug, PartialEq, Default)]

@@ -69,18 +69,16 @@ impl TfRecords {
     }
 
     /// Refuses records of more than `bytes` in their place (`Limit`). Defaults to 2 GiB.
-    pub fn max_record(self, bytes: u64) -> Self {
-        TfRecords {
-            most: bytes,
-            ..self
-        }
+    pub fn max_record(mut self, bytes: u64) -> Self {
+        self.most = bytes;
+        self
     }
 
     /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
     /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
     /// in memory together, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self.expansion.limit(bytes, ratio);
         self
     }
 

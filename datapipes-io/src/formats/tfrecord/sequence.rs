@@ -1,12 +1,12 @@
 //! `tf.train.SequenceExample`: features, and lists of features, by name.
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Result, wire_struct};
 
 use super::maps::{Named, entries, features};
 use super::wire::{Fields, put_len};
 use super::{Example, Feature};
-use crate::codec::wire_struct;
+use crate::formats::missing::missing;
 
 /// `tf.train.SequenceExample`: a context, and lists of features by name, such as the frames of a
 /// film.
@@ -112,24 +112,11 @@ impl SequenceExample {
     /// # Errors
     /// `NotFound`, naming the existing lists.
     pub fn get(&self, name: &str) -> Result<&[Feature]> {
-        self.lists
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, list)| &**list)
-            .ok_or_else(|| {
-                let names: Vec<_> = self
-                    .lists
-                    .iter()
-                    .take(20)
-                    .map(|(name, _)| format!("{name:?}"))
-                    .collect();
-                let what = format!(
-                    "no list {name:?} among the {}: {}",
-                    self.lists.len(),
-                    names.join(", ")
-                );
-                Error::new(ErrorKind::NotFound, what)
-            })
+        let found = self.lists().find(|(other, _)| *other == name);
+        found.map(|(_, list)| list).ok_or_else(|| {
+            let names = self.lists().map(|(name, _)| name);
+            missing("the example", "list", name, names)
+        })
     }
 }
 

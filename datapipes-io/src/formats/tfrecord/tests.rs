@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::stores::Memory;
-use crate::testing::{check_format, read_all};
+use crate::testing::{check_format, gzip, read_all};
 
 const TENSORFLOW: &[u8] = include_bytes!("../../../tests/data/tensorflow.tfrecord");
 const GZIP: &[u8] = include_bytes!("../../../tests/data/tensorflow.tfrecord.gz");
@@ -96,7 +96,7 @@ fn what_tensorflow_wrote_is_written_again_byte_by_byte() {
     let error = sequence.get("x").unwrap_err().to_string();
     assert_eq!(
         error,
-        r#"not found: no list "x" among the 3: "frames", "none", "times""#
+        r#"not found: the example has no list "x", but "frames", "none", "times""#
     );
 }
 
@@ -241,12 +241,6 @@ fn row_101_zeros_behind_the_last_record_are_an_error() {
             zeros >= HEAD
         );
     }
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    out.write_all(data).unwrap();
-    out.finish().unwrap()
 }
 
 fn zlib(data: &[u8]) -> Vec<u8> {

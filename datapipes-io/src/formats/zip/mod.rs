@@ -81,11 +81,7 @@ impl Unzip {
     /// their own size once past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than deflate
     /// can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion {
-            bytes,
-            ratio,
-            ..self.options.expansion
-        };
+        self.options.expansion.limit(bytes, ratio);
         self
     }
 

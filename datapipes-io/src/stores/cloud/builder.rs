@@ -1,12 +1,11 @@
 //! Settings of a cloud store: its location and credentials.
 
-use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey as Azure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Google};
@@ -216,51 +215,39 @@ impl CloudBuilder {
 
     /// Sets the address of the service, if it is not the provider's own: `https://host:port`, or
     /// `http://…` for a service without TLS.
-    pub fn endpoint(self, url: impl Into<String>) -> Self {
-        CloudBuilder {
-            endpoint: Some(url.into()),
-            ..self
-        }
+    pub fn endpoint(mut self, url: impl Into<String>) -> Self {
+        self.endpoint = Some(url.into());
+        self
     }
 
     /// Sets the region of an S3 bucket. Defaults to `us-east-1`.
-    pub fn region(self, name: impl Into<String>) -> Self {
-        CloudBuilder {
-            region: Some(name.into()),
-            ..self
-        }
+    pub fn region(mut self, name: impl Into<String>) -> Self {
+        self.region = Some(name.into());
+        self
     }
 
     /// Sets the AWS profile, in place of `AWS_PROFILE` and of the keys of the environment.
-    pub fn profile(self, name: impl Into<String>) -> Self {
-        CloudBuilder {
-            profile: Some(name.into()),
-            ..self
-        }
+    pub fn profile(mut self, name: impl Into<String>) -> Self {
+        self.profile = Some(name.into());
+        self
     }
 
     /// Sets the Azure storage account.
-    pub fn account(self, name: impl Into<String>) -> Self {
-        CloudBuilder {
-            account: Some(name.into()),
-            ..self
-        }
+    pub fn account(mut self, name: impl Into<String>) -> Self {
+        self.account = Some(name.into());
+        self
     }
 
     /// Sets access key and secret key of S3, or account and account key of Azure.
-    pub fn keys(self, id: impl Into<String>, secret: impl Into<String>) -> Self {
-        CloudBuilder {
-            keys: Some((id.into(), secret.into())),
-            ..self
-        }
+    pub fn keys(mut self, id: impl Into<String>, secret: impl Into<String>) -> Self {
+        self.keys = Some((id.into(), secret.into()));
+        self
     }
 
     /// Sets the session token that belongs to the keys of S3, or a bearer token of Google or Azure.
-    pub fn token(self, token: impl Into<String>) -> Self {
-        CloudBuilder {
-            token: Some(token.into()),
-            ..self
-        }
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
     }
 
     /// Makes requests without credentials, for a public bucket.
@@ -280,20 +267,16 @@ impl CloudBuilder {
     }
 
     /// Sets the maximum time to make a connection. Defaults to 5 seconds.
-    pub fn connect_timeout(self, time: Duration) -> Self {
-        CloudBuilder {
-            connect: time,
-            ..self
-        }
+    pub fn connect_timeout(mut self, time: Duration) -> Self {
+        self.connect = time;
+        self
     }
 
     /// Sets the maximum time until an answer begins, and of each pause in it. Defaults to 30
     /// seconds. There is no limit for the whole answer.
-    pub fn stall_timeout(self, time: Duration) -> Self {
-        CloudBuilder {
-            stall: time,
-            ..self
-        }
+    pub fn stall_timeout(mut self, time: Duration) -> Self {
+        self.stall = time;
+        self
     }
 
     /// Trusts these certificates, in PEM, in addition to the system's.
@@ -622,13 +605,9 @@ fn once() -> RetryConfig {
     }
 }
 
-/// Shows the location, and never the credentials.
-impl fmt::Debug for CloudBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CloudBuilder")
-            .field("url", &self.url)
-            .field("region", &self.region)
-            .field("anonymous", &self.anonymous)
-            .finish_non_exhaustive()
-    }
-}
+// The location, and never the credentials.
+opaque_debug!(CloudBuilder {
+    url,
+    region,
+    anonymous
+});

@@ -8,7 +8,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -23,6 +23,8 @@ use reqwest::StatusCode;
 use reqwest::header::RANGE;
 
 use crate::stores::clients::Clients;
+use crate::stores::retry_after::retry_after;
+use crate::sync::lock;
 
 /// Failed answer to a request.
 #[derive(Clone, Debug, Default)]
@@ -84,10 +86,10 @@ pub(super) struct Seen(Arc<Mutex<Answer>>);
 
 impl Seen {
     pub(super) fn take(&self) -> Answer {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
     fn keep(&self, answer: Answer) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+        *lock(&self.0) = answer;
     }
 }
 
@@ -146,11 +148,7 @@ impl HttpConnector for Connector {
         // wants it: on other machines there is no such service, and nothing would answer.
         let ours = value(&self.options(true), ClientConfigKey::ConnectTimeout);
         let near = value(options, ClientConfigKey::ConnectTimeout) != ours;
-        let mut clients = self
-            .0
-            .clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&self.0.clients);
         let known = clients
             .iter()
             .find(|(kind, _)| *kind == (allow_http, near))
@@ -331,13 +329,6 @@ fn strange(seen: &Seen, words: String) -> HttpError {
 
 fn answer(status: StatusCode, headers: &HeaderMap) -> Answer {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let pause = header("retry-after").and_then(|value| match value.trim().parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(value)
-            .ok()?
-            .duration_since(SystemTime::now())
-            .ok(),
-    });
     let is_name = |text: &&str| {
         text.len() <= 64
             && text
@@ -349,7 +340,7 @@ fn answer(status: StatusCode, headers: &HeaderMap) -> Answer {
         .map(str::to_owned);
     Answer {
         status: Some(status.as_u16()),
-        pause,
+        pause: retry_after(headers, SystemTime::now()),
         region,
         code: None,
         fault: None,
@@ -477,6 +468,7 @@ fn is_about_certificates(error: &(dyn StdError + 'static)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::retry_after::LONGEST_PAUSE;
 
     #[test]
     fn of_an_error_document_only_the_code_is_kept() {
@@ -542,9 +534,12 @@ mod tests {
         assert_eq!(of("7"), Some(Duration::from_secs(7)));
         let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
         assert!(of(&date).is_some_and(|pause| (90..=100).contains(&pause.as_secs())));
-        for nonsense in ["-1", "soon", "", "Thu, 01 Jan 1970 00:00:00 GMT"] {
+        assert_eq!(of("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Duration::ZERO));
+        for nonsense in ["-1", "soon", ""] {
             assert_eq!(of(nonsense), None, "{nonsense}");
         }
-        assert_eq!(of("1000000000"), Some(Duration::from_secs(1_000_000_000)));
+        for absurd in ["1000000000", "99999999999999999999999"] {
+            assert_eq!(of(absurd), Some(LONGEST_PAUSE), "{absurd}");
+        }
     }
 }

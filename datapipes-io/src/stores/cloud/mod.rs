@@ -14,7 +14,7 @@ pub use object_store;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -28,6 +28,7 @@ use object_store::{Extensions, GetOptions, GetRange, GetResult, ObjectMeta, Obje
 
 use self::link::{Connector, Seen};
 use super::{Body, Get, Meta, Object, Store, redacted};
+use crate::sync::lock;
 
 /// A bucket of S3, Google Cloud Storage or Azure, or a folder in a bucket. Clones share
 /// connections.
@@ -195,11 +196,7 @@ impl Cloud {
     }
 
     fn client(&self) -> Arc<Client> {
-        self.0
-            .client
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.0.client).clone()
     }
 
     /// Returns a client with newer credentials than `stale` has, if there may be any.
@@ -209,7 +206,7 @@ impl Cloud {
         };
         // The first caller makes the client; the others wait for it here, since at most files are
         // read.
-        let mut client = self.0.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut client = lock(&self.0.client);
         if Arc::ptr_eq(&client, stale) {
             if !stale.worked.load(Ordering::Relaxed) && stale.made.elapsed() < AGAIN {
                 return Ok(None);

@@ -6,14 +6,13 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use datapipes::{Error, ErrorKind};
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use reqwest::{StatusCode, Url};
+
+use crate::stores::retry_after::{LONGEST_PAUSE, retry_after};
 
 /// Maximum number of bytes shown of the body of a refusal.
 const EXCERPT: usize = 1024;
-
-/// Maximum pause that is accepted from a service.
-const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Texts that must not be shown, and the removal of these texts from foreign text.
 #[derive(Clone, Default)]
@@ -104,20 +103,6 @@ pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerp
         (true, None) => error.transient(),
         (false, _) => error,
     }
-}
-
-/// Returns the pause that the service asks for: seconds or a date. Any other value is ignored.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let pause = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        text.parse().map_or(LONGEST_PAUSE, Duration::from_secs)
-    } else {
-        httpdate::parse_http_date(text)
-            .ok()?
-            .duration_since(now)
-            .unwrap_or(Duration::ZERO)
-    };
-    Some(pause.min(LONGEST_PAUSE))
 }
 
 /// Returns the time until the requests of a window are counted anew: `t` of
@@ -268,6 +253,8 @@ fn finish(error: Error, transient: bool, source: reqwest::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::RETRY_AFTER;
+
     use super::*;
 
     fn pause(text: &str) -> Option<Duration> {

@@ -259,13 +259,11 @@ impl HttpBuilder {
     }
 
     /// Sets another URL; follows redirects to hosts of the same kind, and explains refusals.
-    pub(super) fn for_hub(self, url: &str, refused: Refused) -> Self {
-        HttpBuilder {
-            url: url.to_owned(),
-            as_public: true,
-            refused: Some(refused),
-            ..self
-        }
+    pub(super) fn for_hub(mut self, url: &str, refused: Refused) -> Self {
+        self.url = url.to_owned();
+        self.as_public = true;
+        self.refused = Some(refused);
+        self
     }
 
     fn fail(&mut self, why: String) {

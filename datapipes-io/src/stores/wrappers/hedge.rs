@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tracing::debug;
 
 use crate::stores::pieces::Pieces;
 use crate::stores::{Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// Settings for second requests; see [`Hedge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,13 +138,9 @@ impl<S> Hedge<S> {
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a request, and returns the time at which its first byte is due.
     fn begin(&self) -> Option<Instant> {
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         seen.budget = (seen.budget + self.tail.extra).min(SAVED);
         let usual = seen.first.quantile(self.tail.quantile)?;
         Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
@@ -151,13 +148,14 @@ impl<S> Hedge<S> {
 
     /// Returns the time at which the rest of a body is due.
     fn rest(&self, bytes: u64) -> Option<Instant> {
-        let usual = self.seen().byte.quantile(self.tail.quantile)? * bytes.max(SHORTEST) as f64;
+        let usual =
+            lock(&self.seen).byte.quantile(self.tail.quantile)? * bytes.max(SHORTEST) as f64;
         Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
     }
 
     /// Returns true, and pays for it, if a second request may be made now.
     fn pay(&self, url: &str) -> bool {
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         let may = seen.budget >= 1.0;
         if may {
             seen.budget -= 1.0;
@@ -213,7 +211,7 @@ impl<S> Hedge<S> {
             }
         };
         if outcome.is_ok() {
-            self.seen().first.push(begun.elapsed().as_secs_f64());
+            lock(&self.seen).first.push(begun.elapsed().as_secs_f64());
         }
         outcome
     }
@@ -309,7 +307,7 @@ impl<S: Store> Hedge<S> {
 
     /// Records the duration of a whole read.
     fn remember(&self, begun: Instant, runner: &Runner) {
-        let mut seen = self.seen();
+        let mut seen = lock(&self.seen);
         match &runner.opened {
             None => seen.first.push(begun.elapsed().as_secs_f64()),
             Some((_, range, opened)) => {

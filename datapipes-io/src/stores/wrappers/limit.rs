@@ -1,7 +1,7 @@
 //! A limit on the concurrency of requests.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::controller::{Controller, Outcome, Sample};
 use crate::stores::{Body, Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// Maximum number of requests in flight; see [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +75,12 @@ impl<S> Limit<S> {
 
     /// Returns the current maximum number of requests in flight.
     pub fn most(&self) -> usize {
-        self.gate.lock().controller.limit()
+        lock(&self.gate.state).controller.limit()
     }
 
     /// Returns the current number of requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.gate.lock().in_flight
+        lock(&self.gate.state).in_flight
     }
 }
 
@@ -97,10 +98,6 @@ struct State {
 }
 
 impl Gate {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn permit(self: &Arc<Self>, state: &mut State) -> Permit {
         state.in_flight += 1;
         let (gate, begun, level) = (self.clone(), self.began.elapsed(), state.in_flight);
@@ -115,7 +112,7 @@ impl Gate {
 
     async fn enter(self: &Arc<Self>) -> Permit {
         let admitted = {
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             if state.waiting.is_empty() && state.in_flight < state.controller.limit() {
                 return self.permit(&mut state);
             }
@@ -130,7 +127,7 @@ impl Gate {
 
     /// Ends a request; admits waiting requests if there is room.
     fn leave(self: &Arc<Self>, sample: Option<Sample>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.in_flight -= 1;
         if let Some(sample) = sample {
             state.controller.finished(self.began.elapsed(), sample);
@@ -362,7 +359,7 @@ mod tests {
         drop(gate);
         assert_eq!(taken.len(), 7);
         // If the pauses counted, the durations would be seconds.
-        let state = format!("{:?}", store.gate.lock().controller);
+        let state = format!("{:?}", lock(&store.gate.state).controller);
         assert!(state.contains("took: 0.017"), "{state}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result};
@@ -14,6 +14,7 @@ use super::{Expected, Verify};
 use crate::stores::lock::{Difference, Lock, LockedFile, complete, parse};
 use crate::stores::refused::Refused;
 use crate::stores::{Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// A store that gives the files of a lock, as they were locked; see
 /// [`StoreExt::locked`](crate::StoreExt::locked).
@@ -119,7 +120,7 @@ impl<S: Store> Locked<S> {
         let file = &self.lock.files()[place];
         let is_locked = file.version.is_some() && file.version == meta.version;
         let now = (meta.key.clone(), meta.version.clone());
-        file.blake3.is_some() && !is_locked && !self.same().contains(&now)
+        file.blake3.is_some() && !is_locked && !lock(&self.same).contains(&now)
     }
 
     /// Reads a file of this version, and compares its content with the lock.
@@ -140,13 +141,9 @@ impl<S: Store> Locked<S> {
         // Those who waited judge what was found, and do not read a file again that is another.
         if let Some(now) = self.comparing.join(&file, compared).await? {
             self.check(&now)?;
-            self.same().insert(file);
+            lock(&self.same).insert(file);
         }
         Ok(())
-    }
-
-    fn same(&self) -> MutexGuard<'_, HashSet<FileVersion>> {
-        self.same.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a file, whose content may still have to be compared.
@@ -198,7 +195,7 @@ impl<S: Store> Store for Locked<S> {
         let is_unknown = self.is_unknown(&meta);
         let data = object.bytes().await;
         match &data {
-            Ok(_) if is_unknown => _ = self.same().insert((meta.key, meta.version)),
+            Ok(_) if is_unknown => _ = lock(&self.same).insert((meta.key, meta.version)),
             Err(error)
                 if is_unknown
                     && matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Truncated) =>

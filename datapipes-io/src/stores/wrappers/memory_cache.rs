@@ -1,7 +1,7 @@
 //! Cache of whole objects in memory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 
 use super::single_flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// Behavior of a full cache for a new object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,16 +114,12 @@ impl<S> MemoryCache<S> {
 
     /// Returns the number of cached bytes.
     pub fn bytes(&self) -> u64 {
-        self.kept().bytes
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept).bytes
     }
 
     /// Returns the cached object, if it has the requested version.
     fn here(&self, key: &str, version: &Option<String>) -> Fetched {
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         let (meta, data) = kept.get(key)?;
         if version.is_some() && *version != meta.version {
             kept.remove(key);
@@ -146,7 +143,7 @@ impl<S: Store> MemoryCache<S> {
         let data = object.bytes().await?;
         key.clone_into(&mut meta.key);
         meta.size = Some(data.len() as u64);
-        self.kept().put(&meta, &data, self.limit, self.evict);
+        lock(&self.kept).put(&meta, &data, self.limit, self.evict);
         Ok(Some((meta, data)))
     }
 }

@@ -1,6 +1,6 @@
 //! A limit on requests and bytes per second.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::bucket::Bucket;
 use crate::stores::{Body, Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// Maximum load of a store per second; see [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,10 +80,7 @@ impl Buckets {
     async fn pay(&self, bucket: &Option<Mutex<Bucket>>, tokens: usize) {
         let Some(bucket) = bucket else { return };
         let now = self.began.elapsed();
-        let wait = bucket
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take(now, tokens as f64);
+        let wait = lock(bucket).take(now, tokens as f64);
         if wait > Duration::ZERO {
             sleep(wait).await;
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use super::bucket::Bucket;
 use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// A store that retries transient errors, and resumes bodies that were cut; see
 /// [`StoreExt::retry`](crate::StoreExt::retry).
@@ -100,12 +101,6 @@ impl<S: Store> Retry<S> {
     }
 }
 
-impl<S> Shared<S> {
-    fn budget(&self) -> MutexGuard<'_, Bucket> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Number of bytes that have to arrive after an error to reset the count of tries.
 const FORGIVEN: u64 = 1 << 20;
 
@@ -158,7 +153,7 @@ impl Tries {
             .max(error.retry_after().unwrap_or_default())
             .min(left);
         {
-            let mut budget = shared.budget();
+            let mut budget = lock(&shared.budget);
             let queue = budget.take(shared.began.elapsed(), 1.0);
             if queue > left {
                 budget.give(1.0);
@@ -215,7 +210,7 @@ impl<S: Store> Shared<S> {
         loop {
             match self.inner.get(key, get.clone()).await {
                 Ok(object) => {
-                    self.budget().give(1.0);
+                    lock(&self.budget).give(1.0);
                     return Ok(object);
                 }
                 Err(error) => tries.again(error, self).await?,

@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use datapipes::Result;
+
+use crate::sync::lock;
 
 /// Requests in flight, by their key.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
         fetch: impl Future<Output = Result<V>> + Send,
     ) -> Result<V> {
         let flight = {
-            let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut flights = lock(&self.0);
             flights.entry(key.clone()).or_default().clone()
         };
         let _landing = Landing {
@@ -55,11 +57,7 @@ struct Landing<'a, K: Eq + Hash, V> {
 
 impl<K: Eq + Hash, V> Drop for Landing<'_, K, V> {
     fn drop(&mut self) {
-        let mut flights = self
-            .flights
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut flights = lock(&self.flights.0);
         drop(self.flight.take());
         // Other callers join only under the lock.
         if flights

@@ -3,8 +3,6 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::{Reader, Result, Wire, Writer};
-
 /// A value of a column, and of a comparison with it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -70,38 +68,7 @@ fn int_and_float(int: i128, float: f64) -> Option<Ordering> {
     }
 }
 
-impl Wire for Value {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        let number = match self {
-            Value::Null => 0,
-            Value::Int(_) => 1,
-            Value::Float(_) => 2,
-            Value::Text(_) => 3,
-            Value::Bool(_) => 4,
-            Value::UInt(_) => 5,
-        };
-        to.number(number);
-        match self {
-            Value::Null => Ok(()),
-            Value::Int(value) => value.encode(to),
-            Value::Float(value) => value.encode(to),
-            Value::Text(value) => value.encode(to),
-            Value::Bool(value) => value.encode(to),
-            Value::UInt(value) => value.encode(to),
-        }
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(match from.number()? {
-            0 => Value::Null,
-            1 => Value::Int(Wire::decode(from)?),
-            2 => Value::Float(Wire::decode(from)?),
-            3 => Value::Text(Wire::decode(from)?),
-            4 => Value::Bool(Wire::decode(from)?),
-            5 => Value::UInt(Wire::decode(from)?),
-            number => return Err(crate::codec::no_variant("Value", number)),
-        })
-    }
-}
+wire_enum!(Value { 0 Null, 1 Int(value), 2 Float(value), 3 Text(value), 4 Bool(value), 5 UInt(value) });
 
 /// Formats the value as in a filter: text in quotes, and a floating-point number different from a
 /// whole one.

@@ -57,11 +57,9 @@ impl LengthGrouped {
     /// Sets the number of groups of neighbouring length among which samples are dealt; 50 by
     /// default. Fewer groups mean less padding, more groups mean groups that differ more from pass
     /// to pass.
-    pub fn stretch(self, groups: u64) -> Self {
-        LengthGrouped {
-            stretch: groups,
-            ..self
-        }
+    pub fn stretch(mut self, groups: u64) -> Self {
+        self.stretch = groups;
+        self
     }
 }
 

@@ -48,19 +48,15 @@ impl<K> SplitSample<K> {
     }
 
     /// Sets the class.
-    pub fn class(self, class: impl fmt::Display) -> Self {
-        SplitSample {
-            class: Some(class.to_string()),
-            ..self
-        }
+    pub fn class(mut self, class: impl fmt::Display) -> Self {
+        self.class = Some(class.to_string());
+        self
     }
 
     /// Sets the entity.
-    pub fn entity(self, entity: impl fmt::Display) -> Self {
-        SplitSample {
-            entity: Some(entity.to_string()),
-            ..self
-        }
+    pub fn entity(mut self, entity: impl fmt::Display) -> Self {
+        self.entity = Some(entity.to_string());
+        self
     }
 }
 
@@ -173,30 +169,24 @@ impl Splitter {
     }
 
     /// Leaves out samples until no class has more than `samples`.
-    pub fn max_per_class(self, samples: usize) -> Self {
-        Splitter {
-            most_per_class: Some(samples),
-            ..self
-        }
+    pub fn max_per_class(mut self, samples: usize) -> Self {
+        self.most_per_class = Some(samples);
+        self
     }
 
     /// Sets the metadata column of the class. Defaults to `label`. Used by the reader of the
     /// columns, and in the record.
-    pub fn class_column(self, column: impl Into<String>) -> Self {
-        Splitter {
-            class_column: column.into(),
-            ..self
-        }
+    pub fn class_column(mut self, column: impl Into<String>) -> Self {
+        self.class_column = column.into();
+        self
     }
 
     /// Sets the metadata column of the entity, such as `patient`. Used by the reader of the
     /// columns, and in the record. Samples that have an [entity](SplitSample::entity) are kept together
     /// in any case.
-    pub fn group_by(self, column: impl Into<String>) -> Self {
-        Splitter {
-            entity_column: Some(column.into()),
-            ..self
-        }
+    pub fn group_by(mut self, column: impl Into<String>) -> Self {
+        self.entity_column = Some(column.into());
+        self
     }
 
     /// Returns the metadata columns of class and entity.
@@ -222,38 +212,15 @@ impl Splitter {
         if let Some(twice) = samples.windows(2).find(|pair| pair[0].key == pair[1].key) {
             return Err(config(format!("two samples have the key {}", twice[0].key)));
         }
-        let names: BTreeSet<Class> = samples
-            .iter()
-            .map(|sample| Class::of(sample.class.as_deref()))
-            .collect();
-        let names: Vec<Class> = names.into_iter().collect();
-        let class_of = |sample: &SplitSample<K>| {
-            let class = Class::of(sample.class.as_deref());
-            names
-                .binary_search(&class)
-                .expect("it is one of those collected above")
-        };
-        let classes: Vec<usize> = samples.iter().map(class_of).collect();
-        let texts: Vec<String> = samples
-            .iter()
-            .map(|sample| sample.key.to_string())
-            .collect();
+        let (names, classes) = classes(&samples);
+        let texts = samples.iter().map(|sample| sample.key.to_string());
+        let texts: Vec<String> = texts.collect();
         let salt = mix(self.seed ^ 0x7370_6c69_7473);
         let rank = |text: &str| mix(salt ^ mix(hash_name(text)));
 
-        // Samples are kept by a hash of the key: few change when few samples come or go.
-        let mut order: Vec<usize> = (0..samples.len()).collect();
-        order.sort_by_cached_key(|&at| (rank(&texts[at]), at));
-        let mut room = self.room(&names, &classes)?;
-        let mut kept: Vec<usize> = Vec::with_capacity(samples.len());
-        for at in order {
-            let room = &mut room[classes[at]];
-            if *room > 0 {
-                *room -= 1;
-                kept.push(at);
-            }
-        }
-
+        let kept = kept(self.room(&names, &classes)?, &classes, |at| {
+            rank(&texts[at])
+        });
         let units = units(&samples, &kept, &rank);
         if units.len() < self.parts.len() {
             let what = format!(
@@ -268,17 +235,14 @@ impl Splitter {
         let fractions: Vec<f64> = self.parts.iter().map(|(_, fraction)| *fraction).collect();
         let part_of = assign::assign(&units, &classes, names.len(), &fractions, self.balanced);
 
-        let mut parts: Vec<SplitPart<K>> = Vec::new();
-        for (name, fraction) in &self.parts {
-            let (name, fraction) = (name.clone(), *fraction);
-            parts.push(SplitPart {
-                name,
-                fraction,
-                keys: Vec::new(),
-                entities: 0,
-                classes: vec![0; names.len()],
-            });
-        }
+        let part = |(name, fraction): &(String, f64)| SplitPart {
+            name: name.clone(),
+            fraction: *fraction,
+            keys: Vec::new(),
+            entities: 0,
+            classes: vec![0; names.len()],
+        };
+        let mut parts: Vec<SplitPart<K>> = self.parts.iter().map(part).collect();
         let mut chosen = vec![None; samples.len()];
         for (unit, part) in units.iter().zip(part_of) {
             let Some(part) = part else { continue };
@@ -394,6 +358,33 @@ impl Splitter {
             .map(|share| (share * scale + 1e-9).floor() as usize)
             .collect())
     }
+}
+
+/// Returns the classes in order, and the number of the class of each sample.
+fn classes<K>(samples: &[SplitSample<K>]) -> (Vec<Class>, Vec<usize>) {
+    let of = |sample: &SplitSample<K>| Class::of(sample.class.as_deref());
+    let names: BTreeSet<Class> = samples.iter().map(of).collect();
+    let names: Vec<Class> = names.into_iter().collect();
+    let number = |sample: &SplitSample<K>| names.binary_search(&of(sample));
+    let numbers = samples
+        .iter()
+        .map(|sample| number(sample).expect("it is one of them"));
+    let numbers = numbers.collect();
+    (names, numbers)
+}
+
+/// Returns the samples that are kept, by a hash of the key: few change when few samples come or go.
+/// `room` is how many of each class may be.
+fn kept(mut room: Vec<usize>, classes: &[usize], rank: impl Fn(usize) -> u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..classes.len()).collect();
+    order.sort_by_cached_key(|&at| (rank(at), at));
+    order.retain(|&at| {
+        let room = &mut room[classes[at]];
+        let has_room = *room > 0;
+        *room -= usize::from(has_room);
+        has_room
+    });
+    order
 }
 
 /// Returns the units that are never divided: the kept samples of an entity, or one sample without

@@ -35,20 +35,49 @@ pub(super) fn rescaled(
 ) -> Result<Saved, String> {
     // If one rank has seen the end and another has not, the rest of all ranks is empty.
     let finished = checkpoint.is_finished();
-    let going = checkpoint
-        .0
-        .iter()
-        .filter(|saved| saved.finished == finished);
+    let ranks = checkpoint.0.iter();
+    let going = ranks.filter(|saved| saved.finished == finished);
     let saved = going.clone().next().unwrap_or(checkpoint.first());
+    check_one_place(checkpoint, saved)?;
+    let chain = Downstream::of(flow)?;
+    // At the end of a step, a rank may have taken items that are dealt to the ranks after it.
+    let taken = |saved: &&Saved| chain.dealer.and_then(|dealer| saved.reach(dealer));
+    let mut saved = going.min_by_key(taken).unwrap_or(saved).clone();
     let (then, now) = (saved.world, settings.rank.world as u64);
-    let some = checkpoint.0.len() as u64;
-    if some > 1
-        && (some < then
-            || checkpoint
-                .0
-                .iter()
-                .any(|other| other.delivered != saved.delivered))
-    {
+    let [was, is] = chain.resize_batch(&mut saved, now)?;
+    // The places that a changed graph could keep would be guesswork.
+    let differences = compare(&saved.nodes, &nodes(flow, |_| None), |_| None);
+    if !differences.is_empty() {
+        return Err(differences.join("; "));
+    }
+    (saved.world, saved.rank) = (now, settings.rank.index as u64);
+    // A rank that came to its budget of steps has more items left.
+    if saved.finished && saved.nodes.iter().all(|node| node.cursor.is_none()) {
+        return Ok(saved);
+    }
+    let far = || "its numbers are too large".to_owned();
+    let step = was.checked_mul(then).ok_or_else(far)?;
+    let global = saved.delivered.checked_mul(step).ok_or_else(far)?;
+    if global % (is * now) != 0 {
+        return Err(format!(
+            "{global} items were delivered, which do not divide among {now} ranks"
+        ));
+    }
+    saved.delivered = global / now / is;
+    if global == 0 {
+        saved.nodes.iter_mut().for_each(|node| node.cursor = None);
+        return Ok(saved);
+    }
+    chain.move_cursors(&mut saved, global, settings)?;
+    Ok(saved)
+}
+
+/// Checks that all ranks are at the end of the same step, which numbers of items describe.
+fn check_one_place(checkpoint: &Checkpoint, saved: &Saved) -> Result<(), String> {
+    let ranks = &checkpoint.0;
+    let is_whole = ranks.len() as u64 >= saved.world;
+    let is_even = ranks.iter().all(|rank| rank.delivered == saved.delivered);
+    if ranks.len() > 1 && !(is_whole && is_even) {
         return Err("its ranks are in the middle of a step".to_owned());
     }
     if checkpoint.skipped() > 0 {
@@ -57,87 +86,11 @@ pub(super) fn rescaled(
             checkpoint.skipped()
         ));
     }
-    if saved
-        .nodes
-        .iter()
-        .filter_map(|node| node.cursor.as_ref())
-        .any(|cursor| cursor.unordered)
-    {
+    let mut cursors = saved.nodes.iter().filter_map(|node| node.cursor.as_ref());
+    if cursors.any(|cursor| cursor.unordered) {
         return Err("items came in any order, so that no two ranks stand at one place".to_owned());
     }
-    let chain = Downstream::of(flow)?;
-    // At the end of a step, a rank may have taken items that are dealt to the ranks after it.
-    let taken = |saved: &&Saved| chain.dealer.and_then(|dealer| saved.reach(dealer));
-    let mut saved = going.min_by_key(taken).unwrap_or(saved).clone();
-    let mut each = [1, 1];
-    if let Some((batch, is)) = chain.batch
-        && let Some(node) = saved.node(batch)
-    {
-        let was = size_then(batch, is, &node.settings)?;
-        if was
-            .checked_mul(then)
-            .is_none_or(|all| is.checked_mul(now) != Some(all))
-        {
-            return Err(format!(
-                "a step had {then} batches of {was} items from `{}`, one for each rank, and would have {now} of {is}",
-                batch.name
-            ));
-        }
-        (each, node.settings) = ([was, is], batch.hints().settings.clone());
-    }
-    // The places that a changed graph could keep would be guesswork.
-    let differences = compare(&saved.nodes, &nodes(flow, |_| None), |_| None);
-    if !differences.is_empty() {
-        return Err(differences.join("; "));
-    }
-    // A rank that came to its budget of steps has more items left.
-    if saved.finished && saved.nodes.iter().all(|node| node.cursor.is_none()) {
-        (saved.world, saved.rank) = (now, settings.rank.index as u64);
-        return Ok(saved);
-    }
-    let far = || "its numbers are too large".to_owned();
-    let step = each[0].checked_mul(then).ok_or_else(far)?;
-    let global = saved.delivered.checked_mul(step).ok_or_else(far)?;
-    if global % (each[1] * now) != 0 {
-        return Err(format!(
-            "{global} items were delivered, which do not divide among {now} ranks"
-        ));
-    }
-    (saved.delivered, saved.world, saved.rank) =
-        (global / now / each[1], now, settings.rank.index as u64);
-    if global == 0 {
-        saved.nodes.iter_mut().for_each(|node| node.cursor = None);
-        return Ok(saved);
-    }
-    let run = RunInfo {
-        seed: settings.seed,
-        epoch: saved.epoch,
-        rank: settings.rank,
-        uneven: settings.uneven,
-        ..RunInfo::default()
-    };
-    let (mut outputs, mut cursors) = (saved.delivered, Vec::new());
-    for node in chain.below {
-        let inputs = match chain.batch {
-            Some((batch, size)) if batch.name == node.name => outputs * size,
-            _ => outputs,
-        };
-        let has_none = node.hints().is_shardable || node.hints().by_position;
-        let cursor = (!has_none).then(|| computed(node, inputs, outputs, &run));
-        cursors.push((node, cursor.transpose()?));
-        outputs = inputs;
-    }
-    if let Some(dealer) = chain.dealer {
-        let cursor = computed(dealer, global, outputs, &run)?;
-        saved.can_read_from(dealer, &cursor, global)?;
-        cursors.push((dealer, Some(cursor)));
-    }
-    for (node, cursor) in cursors {
-        if let Some(node) = saved.node(node) {
-            node.cursor = cursor;
-        }
-    }
-    Ok(saved)
+    Ok(())
 }
 
 /// Returns the cursor of a pipe that has taken and given this many items.
@@ -265,5 +218,65 @@ impl<'a> Downstream<'a> {
             }
             id = above;
         }
+    }
+
+    /// Gives the batch the size that it has now, and returns the sizes before and now. They have
+    /// to make steps of the same items over all ranks.
+    fn resize_batch(&self, saved: &mut Saved, ranks: u64) -> Result<[u64; 2], String> {
+        let then = saved.world;
+        let Some((batch, is)) = self.batch else {
+            return Ok([1, 1]);
+        };
+        let Some(node) = saved.node(batch) else {
+            return Ok([1, 1]);
+        };
+        let was = size_then(batch, is, &node.settings)?;
+        let all = was.checked_mul(then);
+        if all.is_none() || all != is.checked_mul(ranks) {
+            return Err(format!(
+                "a step had {then} batches of {was} items from `{}`, one for each rank, and would have {ranks} of {is}",
+                batch.name
+            ));
+        }
+        node.settings = batch.hints().settings.clone();
+        Ok([was, is])
+    }
+
+    /// Moves all nodes to where they stand after `global` items of the common stream.
+    fn move_cursors(
+        &self,
+        saved: &mut Saved,
+        global: u64,
+        settings: &Settings,
+    ) -> Result<(), String> {
+        let run = RunInfo {
+            seed: settings.seed,
+            epoch: saved.epoch,
+            rank: settings.rank,
+            uneven: settings.uneven,
+            ..RunInfo::default()
+        };
+        let (mut outputs, mut cursors) = (saved.delivered, Vec::new());
+        for &node in &self.below {
+            let inputs = match self.batch {
+                Some((batch, size)) if batch.name == node.name => outputs * size,
+                _ => outputs,
+            };
+            let has_none = node.hints().is_shardable || node.hints().by_position;
+            let cursor = (!has_none).then(|| computed(node, inputs, outputs, &run));
+            cursors.push((node, cursor.transpose()?));
+            outputs = inputs;
+        }
+        if let Some(dealer) = self.dealer {
+            let cursor = computed(dealer, global, outputs, &run)?;
+            saved.can_read_from(dealer, &cursor, global)?;
+            cursors.push((dealer, Some(cursor)));
+        }
+        for (node, cursor) in cursors {
+            if let Some(node) = saved.node(node) {
+                node.cursor = cursor;
+            }
+        }
+        Ok(())
     }
 }

@@ -17,6 +17,8 @@ pub use edited::Edited;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "serde")]
+use crate::checkpoint::serial::is_default;
 use crate::checkpoint::{Cursor, Saving};
 use crate::graph::{Flow, FlowNode};
 use crate::rng::hash_bytes;
@@ -70,20 +72,22 @@ pub(super) struct Saved {
     pub nodes: Vec<SavedNode>,
 }
 
-/// A node of the graph, with its cursor if it has begun. Serde leaves the cursor out.
+/// A node of the graph, with its cursor if it has begun.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(
-    feature = "tune",
+    feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
     serde(deny_unknown_fields)
 )]
 pub(super) struct SavedNode {
     pub name: String,
     pub kind: String,
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
     pub settings: String,
     /// Nodes that it reads, by their index in the list.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
     pub inputs: Vec<u64>,
-    #[cfg_attr(feature = "tune", serde(skip))]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
     pub cursor: Option<Cursor>,
 }
 

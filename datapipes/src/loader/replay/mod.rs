@@ -311,14 +311,7 @@ impl Step {
     }
 }
 
-impl fmt::Debug for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replay")
-            .field("epoch", &self.epoch)
-            .field("steps", &self.steps)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Replay { epoch, steps });
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

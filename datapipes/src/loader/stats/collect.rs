@@ -138,41 +138,6 @@ impl Stats {
             .iter()
             .map(|c| c.busy_ns.load(Relaxed))
             .collect();
-        let own = |id: usize| {
-            let above: u64 = match plan.places[id] {
-                Placement::Segment(number) => {
-                    let nodes = &plan.segments[number].nodes;
-                    if nodes[0] == id {
-                        // The first node of a segment gets the time measured for the segment, less
-                        // its other nodes.
-                        let rest = inclusive[*nodes.last().expect("not empty")]
-                            .saturating_sub(inclusive[id]);
-                        return run.segments[number]
-                            .busy_ns
-                            .load(Relaxed)
-                            .saturating_sub(rest);
-                    }
-                    flow.nodes[id]
-                        .inputs
-                        .iter()
-                        .map(|&(above, _)| inclusive[above])
-                        .sum()
-                }
-                _ => {
-                    let inputs = flow.nodes[id].inputs.iter();
-                    let is_inside = |above: usize| match plan.places[above] {
-                        Placement::Inline => true,
-                        Placement::Segment(number) => run.segments[number].inline.load(Relaxed),
-                        Placement::Queue(_) => false,
-                    };
-                    inputs
-                        .filter(|(above, _)| is_inside(*above))
-                        .map(|&(above, _)| inclusive[above])
-                        .sum()
-                }
-            };
-            inclusive[id].saturating_sub(above)
-        };
         let nodes = flow.nodes.iter().enumerate().map(|(id, node)| NodeStats {
             name: node.name.to_string(),
             inputs: node.inputs.iter().map(|&(above, _)| above).collect(),
@@ -180,7 +145,7 @@ impl Stats {
             dropped: run.counters[id].dropped.load(Relaxed),
             errors: run.counters[id].errors.load(Relaxed),
             retried: run.counters[id].retried.load(Relaxed),
-            busy: Duration::from_nanos(own(id)),
+            busy: own_time(run, &inclusive, id),
             item_time: run.counters[id].item_time.histogram(),
             bytes: bytes_of(&run.counters[id], node.node.edge.is_unknown()),
             segment: match plan.places[id] {
@@ -193,42 +158,8 @@ impl Stats {
                 queue(gauge, bytes[plan.segments.len() + earlier])
             }),
         });
-        let segments = plan.segments.iter().zip(&run.segments).enumerate().map(
-            |(number, (segment, gauge))| SegmentStats {
-                letter: segment_letter(number),
-                nodes: segment
-                    .nodes
-                    .iter()
-                    .map(|&id| flow.nodes[id].name.to_string())
-                    .collect(),
-                work: match gauge.on_workers.load(Relaxed) {
-                    true => Work::Cpu,
-                    false => segment.work,
-                },
-                workers: segment.workers,
-                inline: gauge.inline.load(Relaxed),
-                items: gauge.items_in.load(Relaxed),
-                morsels: gauge.morsels.load(Relaxed),
-                busy: ns(&gauge.busy_ns),
-                starved: ns(&gauge.starved_ns),
-                full: ns(&gauge.full_ns),
-                cpu: ns(&gauge.cpu_ns),
-                most: segment.concurrency as u64,
-                is_set: segment.set_by_user,
-                is_fed: segment.fed,
-                is_ordered: segment.order == Order::Strict,
-                morsel_time: gauge.morsel_time.histogram(),
-                memory: MemoryStats {
-                    bytes: bytes[number].0 as u64,
-                    most: bytes[number].1 as u64,
-                    limit: None,
-                },
-                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
-                polls: gauge.occupancy_polls.load(Relaxed),
-                concurrency: gauge.concurrency.load(Relaxed),
-                processes: processes(&run.engine, number),
-            },
-        );
+        let segments = 0..plan.segments.len();
+        let segments = segments.map(|number| segment_stats(run, number, bytes[number]));
         let device = run.device.get();
         Stats {
             wall: run.wall(),
@@ -263,6 +194,77 @@ impl Stats {
             }),
             bottleneck: String::new(),
         }
+    }
+}
+
+/// Returns the time of a node without that of the nodes that it runs inside of itself; `inclusive`
+/// has the nanoseconds of each node with them.
+fn own_time(run: &EpochRun, inclusive: &[u64], id: usize) -> Duration {
+    let Engine { flow, plan, .. } = &*run.engine;
+    let inputs = flow.nodes[id].inputs.iter().map(|&(above, _)| above);
+    let inside: u64 = match plan.places[id] {
+        Placement::Segment(number) => {
+            let nodes = &plan.segments[number].nodes;
+            if nodes[0] == id {
+                // The first node of a segment gets the time measured for the segment, less its
+                // other nodes.
+                let last = inclusive[*nodes.last().expect("not empty")];
+                let whole = run.segments[number].busy_ns.load(Relaxed);
+                let rest = last.saturating_sub(inclusive[id]);
+                return Duration::from_nanos(whole.saturating_sub(rest));
+            }
+            inputs.map(|above| inclusive[above]).sum()
+        }
+        _ => {
+            let is_inside = |above: &usize| match plan.places[*above] {
+                Placement::Inline => true,
+                Placement::Segment(number) => run.segments[number].inline.load(Relaxed),
+                Placement::Queue(_) => false,
+            };
+            let inputs = inputs.filter(is_inside);
+            inputs.map(|above| inclusive[above]).sum()
+        }
+    };
+    Duration::from_nanos(inclusive[id].saturating_sub(inside))
+}
+
+/// Returns the figures of a segment; `bytes` are those that it holds, and the most so far.
+fn segment_stats(run: &EpochRun, number: usize, bytes: (usize, usize)) -> SegmentStats {
+    let Engine { flow, plan, .. } = &*run.engine;
+    let (segment, gauge) = (&plan.segments[number], &run.segments[number]);
+    SegmentStats {
+        letter: segment_letter(number),
+        nodes: segment
+            .nodes
+            .iter()
+            .map(|&id| flow.nodes[id].name.to_string())
+            .collect(),
+        work: match gauge.on_workers.load(Relaxed) {
+            true => Work::Cpu,
+            false => segment.work,
+        },
+        workers: segment.workers,
+        inline: gauge.inline.load(Relaxed),
+        items: gauge.items_in.load(Relaxed),
+        morsels: gauge.morsels.load(Relaxed),
+        busy: ns(&gauge.busy_ns),
+        starved: ns(&gauge.starved_ns),
+        full: ns(&gauge.full_ns),
+        cpu: ns(&gauge.cpu_ns),
+        most: segment.concurrency as u64,
+        is_set: segment.set_by_user,
+        is_fed: segment.fed,
+        is_ordered: segment.order == Order::Strict,
+        morsel_time: gauge.morsel_time.histogram(),
+        memory: MemoryStats {
+            bytes: bytes.0 as u64,
+            most: bytes.1 as u64,
+            limit: None,
+        },
+        occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+        polls: gauge.occupancy_polls.load(Relaxed),
+        concurrency: gauge.concurrency.load(Relaxed),
+        processes: processes(&run.engine, number),
     }
 }
 

@@ -357,14 +357,4 @@ impl<T> DataLoader<T> {
     }
 }
 
-impl<T> fmt::Debug for Tuner<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tuner")
-            .field("cores", &self.cores)
-            .field("gpus", &self.gpus)
-            .field("most_prefetch", &self.most_prefetch)
-            .field("batches", &self.batches)
-            .field("memory", &self.memory)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Tuner<'a, T> { cores, gpus, most_prefetch, batches, memory });

@@ -16,6 +16,7 @@ use futures::executor::block_on;
 use super::writer::TarWriter;
 use super::{Tar, Untar};
 use crate::File;
+use crate::testing::gzip;
 
 /// Returns an archive of some members.
 fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
@@ -43,14 +44,6 @@ fn sign(block: &mut [u8]) {
     block[148..156].fill(b' ');
     let sum: u32 = block[..512].iter().map(|&byte| u32::from(byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-}
-
-fn gzip(data: &[u8]) -> Vec<u8> {
-    let mut packed = Vec::new();
-    flate2::read::GzEncoder::new(data, flate2::Compression::fast())
-        .read_to_end(&mut packed)
-        .unwrap();
-    packed
 }
 
 fn gunzip(data: &[u8]) -> Vec<u8> {

@@ -48,11 +48,9 @@ impl Arrives {
 }
 
 impl Arrives {
-    pub(super) fn announced(self, len: Option<u64>) -> Self {
-        Arrives {
-            announced: len,
-            ..self
-        }
+    pub(super) fn announced(mut self, len: Option<u64>) -> Self {
+        self.announced = len;
+        self
     }
 }
 

@@ -9,7 +9,7 @@ pub use options::HubBuilder;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result, Revision};
@@ -30,6 +30,7 @@ use super::list::no_key;
 use super::list::pages::folder_of;
 use super::{Asked, Http};
 use crate::stores::{Get, Meta, Object, Store};
+use crate::sync::lock;
 use repository::Repository;
 use targets::Targets;
 use tree::Files;
@@ -308,8 +309,7 @@ impl Hub {
     }
 
     fn listings(&self) -> MutexGuard<'_, HashMap<String, Arc<OnceCell<Files>>>> {
-        let listings = self.0.listings.lock();
-        listings.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.listings)
     }
 
     /// Lists a folder, unless it is known.

@@ -83,11 +83,9 @@ impl HubBuilder {
 
     /// Sets options of the requests: timeouts, proxies, certificates, hosts besides the public ones
     /// to which redirects are followed. URL, token and listing are those of the hub.
-    pub fn http(self, change: impl FnOnce(HttpBuilder) -> HttpBuilder) -> Self {
-        HubBuilder {
-            http: change(self.http),
-            ..self
-        }
+    pub fn http(mut self, change: impl FnOnce(HttpBuilder) -> HttpBuilder) -> Self {
+        self.http = change(self.http);
+        self
     }
 
     /// Returns the store. Makes no request yet; reads the file with the token, if there is one.

@@ -1,12 +1,13 @@
 //! Signed URLs that redirects led to, to be used again while they are valid.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use reqwest::Url;
 
 use crate::stores::http::address::same_origin;
+use crate::sync::lock;
 
 /// Maximum number of URLs that are kept.
 const MOST: usize = 1024;
@@ -20,13 +21,13 @@ pub struct Targets(Mutex<HashMap<Url, (Url, Instant)>>);
 
 impl Targets {
     pub fn get(&self, resolve: &Url) -> Option<Url> {
-        let known = self.lock();
+        let known = lock(&self.0);
         let (target, until) = known.get(resolve)?;
         (Instant::now() < *until).then(|| target.clone())
     }
 
     pub fn forget(&self, resolve: &Url) {
-        self.lock().remove(resolve);
+        lock(&self.0).remove(resolve);
     }
 
     /// Keeps the target, if it is of another host and says how long it is valid.
@@ -37,17 +38,13 @@ impl Targets {
         if same_origin(&resolve, &target) {
             return;
         }
-        let (mut known, now) = (self.lock(), Instant::now());
+        let (mut known, now) = (lock(&self.0), Instant::now());
         if known.len() >= MOST {
             known.retain(|_, (_, until)| now < *until);
         }
         if known.len() < MOST {
             known.insert(resolve, (target, now + LONGEST.min(valid / 2)));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Url, (Url, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,6 +98,6 @@ mod tests {
         for n in 0..2 * MOST {
             targets.keep(url(&format!("https://hub.example/{n}")), target.clone());
         }
-        assert_eq!(targets.lock().len(), MOST);
+        assert_eq!(lock(&targets.0).len(), MOST);
     }
 }

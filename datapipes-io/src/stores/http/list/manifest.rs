@@ -98,47 +98,34 @@ struct Reader {
 
 impl Reader {
     fn feed(&mut self, data: &[u8]) -> Result<()> {
-        let Reader {
-            name,
-            prefix,
-            form,
-            last,
-            ready,
-        } = self;
-        let mut sink = Sink {
-            name,
-            prefix,
-            last,
-            ready,
-        };
+        let (form, mut sink) = self.split();
         match form {
             Form::Json(elements) => elements.feed(data, &mut |element| sink.element(element)),
             Form::Lines(held) => lines(held, data, &mut sink),
         }
-        .map_err(|why| corrupt(name, why))
+        .map_err(|why| corrupt(&self.name, why))
     }
 
     fn end(&mut self) -> Result<()> {
-        let Reader {
-            name,
-            prefix,
-            form,
-            last,
-            ready,
-        } = self;
-        let mut sink = Sink {
-            name,
-            prefix,
-            last,
-            ready,
-        };
+        let (form, mut sink) = self.split();
         match form {
-            Form::Json(elements) => elements.end().map_err(|why| corrupt(name, why)),
+            Form::Json(elements) => elements.end().map_err(|why| corrupt(&self.name, why)),
             Form::Lines(held) => {
                 sink.line(held);
                 Ok(())
             }
         }
+    }
+
+    /// Returns the state of the parser, and the place where keys go.
+    fn split(&mut self) -> (&mut Form, Sink<'_>) {
+        let sink = Sink {
+            name: &self.name,
+            prefix: &self.prefix,
+            last: &mut self.last,
+            ready: &mut self.ready,
+        };
+        (&mut self.form, sink)
     }
 }
 

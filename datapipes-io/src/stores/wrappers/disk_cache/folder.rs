@@ -11,8 +11,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::Evict;
 use super::entry::Entry;
+use crate::sync::lock;
 
 /// Name of an entry: a hash, so that no key ever becomes a path.
 pub(super) type Id = blake3::Hash;
@@ -214,16 +215,12 @@ impl Folder {
             }
         }
         found.sort_unstable_by_key(|(modified, _, _)| *modified);
-        let mut index = self.index();
+        let mut index = lock(&self.index);
         *index = Index::default();
         for (modified, id, size) in &found {
             index.put(*id, *size, *modified);
         }
         Ok(writing + found.iter().map(|(_, _, size)| size).sum::<u64>())
-    }
-
-    fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn file(&self, id: &Id) -> PathBuf {
@@ -249,7 +246,7 @@ impl Folder {
             Ok(file) => file,
             Err(_) => {
                 // Another process may have removed the entry.
-                self.index().remove(id);
+                lock(&self.index).remove(id);
                 return None;
             }
         };
@@ -262,8 +259,7 @@ impl Folder {
             return None;
         };
         let now = SystemTime::now();
-        let touched = self
-            .index()
+        let touched = lock(&self.index)
             .entries
             .get(id)
             .map_or(SystemTime::UNIX_EPOCH, |known| known.touched);
@@ -272,7 +268,7 @@ impl Folder {
             // The next process then knows the access time, too.
             let _ = file.into_std().await.set_modified(now);
         }
-        self.index().put(*id, size, if due { now } else { touched });
+        lock(&self.index).put(*id, size, if due { now } else { touched });
         Some(entry)
     }
 
@@ -292,7 +288,7 @@ impl Folder {
     pub(super) fn remove(&self, id: &Id) {
         let path = self.file(id);
         // Subtracts the size that was counted, even if somebody truncated the file since.
-        let known = self.index().remove(id).map(|known| known.size);
+        let known = lock(&self.index).remove(id).map(|known| known.size);
         let size =
             known.unwrap_or_else(|| fs::symlink_metadata(&path).map_or(0, |meta| meta.len()));
         if fs::remove_file(path).is_ok() {
@@ -337,10 +333,10 @@ impl Folder {
         let mut used = self.used().await?;
         let mut scanned = false;
         while evict == Evict::Oldest && used.bytes + size > self.limit {
-            let oldest = self.index().oldest();
+            let oldest = lock(&self.index).oldest();
             match oldest {
                 Some(id) => {
-                    let known = self.index().remove(&id);
+                    let known = lock(&self.index).remove(&id);
                     // Only entries that existed, and were removed by this process, make room.
                     if fs::remove_file(self.file(&id)).is_ok() {
                         used.bytes = used
@@ -408,7 +404,7 @@ impl Folder {
         let before = fs::symlink_metadata(&path).map_or(0, |meta| meta.len());
         fs::rename(&temp.0, &path)?;
         std::mem::forget(reserved);
-        self.index().put(*id, size, SystemTime::now());
+        lock(&self.index).put(*id, size, SystemTime::now());
         used.bytes = used.bytes.saturating_sub(before);
         used.write()?;
         Ok(true)

@@ -7,7 +7,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,6 +22,7 @@ use self::folder::{Folder, Id};
 use super::Evict;
 use super::single_flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
+use crate::sync::lock;
 
 /// A store that caches objects in a folder across runs; see
 /// [`StoreExt::cache_on_disk`](crate::StoreExt::cache_on_disk).
@@ -131,22 +132,14 @@ impl<S: Store> DiskCache<S> {
     /// Records a failed write: logs it once, and pauses writing.
     fn failed(&self, error: &std::io::Error) {
         let until = Instant::now() + REST;
-        *self
-            .trouble
-            .until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *lock(&self.trouble.until) = Some(until);
         if !self.trouble.said.swap(true, Ordering::Relaxed) {
             warn!(folder = %self.path.display(), %error, "goes on without adding to the cache");
         }
     }
 
     fn rests(&self) -> bool {
-        let until = *self
-            .trouble
-            .until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let until = *lock(&self.trouble.until);
         until.is_some_and(|until| Instant::now() < until)
     }
 }
