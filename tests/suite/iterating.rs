@@ -269,17 +269,17 @@ fn a_cycle_of_files_with_max_steps_has_that_length() {
     let store = Memory::from_iter([("a", b"0\n1\n2\n".to_vec()), ("b", b"3\n".to_vec())]);
     let files = || store.clone().files(["a", "b"]).cycle();
     let text = |line: Bytes| String::from_utf8(line.into()).unwrap();
-    let mut graphs = vec![
+    let graphs = [
         files().read_as(Lines::new().bytes()).map(text),
         files().stream_as(Lines::new().bytes(), 0).map(text),
+        #[cfg(feature = "text")]
+        {
+            use datapipes_text::prelude::*;
+            let texts = Graph::from_vec(vec!["a", "b", "a", "c"]).cycle();
+            let texts = texts.map(str::to_owned);
+            texts.distinct(9, |text| text.as_bytes())
+        },
     ];
-    #[cfg(feature = "text")]
-    {
-        use datapipes_text::prelude::*;
-        let texts = Graph::from_vec(vec!["a", "b", "a", "c"]).cycle();
-        let texts = texts.map(str::to_owned);
-        graphs.push(texts.distinct(9, |text| text.as_bytes()));
-    }
     for graph in graphs {
         let loader = DataLoader::builder(graph).max_steps(3).build().unwrap();
         assert_eq!((loader.len_hint(), loader.steps()), (Some(3), Some(3..=3)));
