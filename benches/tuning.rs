@@ -1,11 +1,12 @@
-//! A loader that tunes itself beside the best point of a full grid of workers and prefetch, and the
-//! grid of the tuner paper. It runs in the three ways of `Builder::tune`: with `true`; not called,
-//! the default, which tunes the queue alone; with `false`.
+//! A loader that tunes itself beside the best point of a full grid of workers and prefetch, the
+//! grid of the tuner paper, and peers. It runs in the three ways of `Builder::tune`: with `true`; not
+//! called, the default, which tunes the queue alone; with `false`. The peers are tf.data with
+//! AUTOTUNE, and PyTorch with its defaults and with as many workers as cores, where the Python that
+//! `DATAPIPES_PEERS` names has them.
 //!
 //! `cargo bench --features http --bench tuning [-- --json] [LOAD...]`. A load is a part of its name,
-//! such as `W2`; without one all run, in about a quarter of an hour. Rates are batches per second of an endless epoch.
-//! The peers tf.data with AUTOTUNE and PyTorch with its defaults load the pictures of W2, too, where
-//! the Python that `DATAPIPES_PEERS` names has them.
+//! such as `W2`; without one all run, each in 4 to 6 minutes, of which the peers take one. Rates are
+//! batches per second of an endless epoch.
 //!
 //! - W1: members of tar shards, page cache warm. W2: pictures, cropped and resized. W3: objects of
 //!   115 kB, 20 and 150 ms away, over a link to a process on the same cores.
@@ -71,6 +72,8 @@ struct Rates {
 
 struct Load<'a, T> {
     name: &'a str,
+    /// The load as `peers/tuning.py` names it, and where its data are.
+    peers: [String; 2],
     graph: &'a dyn Fn() -> Result<Graph<T>, BoxError>,
     consumer: Consumer,
     /// Time from the first batch until the rate is that of a long run.
@@ -134,12 +137,12 @@ impl<T: Send + 'static> Load<'_, T> {
         }
     }
 
-    fn run(&self, lines: &Lines) -> Result<Option<f64>, BoxError> {
+    fn run(&self, lines: &Lines) -> Result<(), BoxError> {
         let asked: Vec<String> = (std::env::args().skip(1))
             .filter(|arg| !arg.starts_with("--"))
             .collect();
         if !asked.is_empty() && !asked.iter().any(|arg| self.name.contains(arg)) {
-            return Ok(None);
+            return Ok(());
         }
         let at_grid = (self.starts, MEASURED);
         let cores = std::thread::available_parallelism()?.get();
@@ -194,7 +197,26 @@ impl<T: Send + 'static> Load<'_, T> {
             );
         }
         tried.iter().for_each(|tried| eprintln!("    {tried}"));
-        Ok(Some(own[0]))
+        self.beside_peers(lines, own[0]);
+        Ok(())
+    }
+
+    /// Prints the rate beside those of the peers.
+    fn beside_peers(&self, lines: &Lines, rate: f64) {
+        let [load, place] = &self.peers;
+        let (consumer, time) = match self.consumer {
+            Consumer::Nothing => ("none", Duration::ZERO),
+            Consumer::Computes(time) => ("computes", time),
+            Consumer::Waits(time) => ("waits", time),
+        };
+        let time = time.as_millis().to_string();
+        for name in ["tfdata", "torch", "torch_workers"] {
+            let args = [load.as_str(), name, place, consumer, &time];
+            if let Some(other) = peer("tuning.py", &args) {
+                let case = format!("{}, {}", self.name, TUNES[0].1);
+                lines.print(&case, rate, (name, other), rate / other, 1.0);
+            }
+        }
     }
 
     /// Returns the point that the paper's grid finds.
@@ -269,29 +291,27 @@ fn main() -> Result<(), BoxError> {
         let encoded = files.load_files().map(|file| (file.data, 0));
         Ok(images::training_batches(encoded.named("label"), 224, 32))
     };
+    let of = |kind: &str, place: &Path| -> Result<[String; 2], BoxError> {
+        let place = place.to_str().ok_or("a path that is text")?;
+        Ok([kind.to_owned(), place.to_owned()])
+    };
+    let of_pictures = of("pictures", &folder.path().join("pictures"))?;
     Load {
         name: "W1",
+        peers: of("shards", folder.path())?,
         graph: &shards,
         consumer: Consumer::Nothing,
         starts: ms(500),
     }
     .run(&lines)?;
-    let rate = Load {
+    Load {
         name: "W2",
+        peers: of_pictures.clone(),
         graph: &pictures,
         consumer: Consumer::Nothing,
         starts: ms(500),
     }
     .run(&lines)?;
-    if let Some(rate) = rate {
-        let pictures = folder.path().join("pictures");
-        for name in ["tfdata", "torch", "torch_workers"] {
-            let args = [name, pictures.to_str().ok_or("a path that is text")?];
-            if let Some(other) = peer("tuning_w2.py", &args) {
-                lines.print("W2, tunes itself", rate, (name, other), rate / other, 1.0);
-            }
-        }
-    }
     let link = Link::noise(2000, 115_000)?;
     let run = Cell::new(0);
     let far = [
@@ -299,12 +319,14 @@ fn main() -> Result<(), BoxError> {
         ("W3, 150 ms", "rtt=150", ms(3000)),
     ];
     for (name, far, starts) in far {
-        let objects = || {
-            // A link that no other loader has used.
+        // A link that no other loader has used.
+        let url = || {
             run.set(run.get() + 1);
-            let url = link.url(&format!("{far},run={}", run.get()));
+            link.url(&format!("{far},run={}", run.get()))
+        };
+        let objects = || {
             let keys = (0..2000).map(|n| format!("{n:06}.jpg"));
-            Ok(stores::open(&url)?
+            Ok(stores::open(&url())?
                 .files(keys)
                 .cycle()
                 .load_files()
@@ -312,25 +334,26 @@ fn main() -> Result<(), BoxError> {
         };
         Load {
             name,
+            peers: ["objects".to_owned(), url()],
             graph: &objects,
             consumer: Consumer::Nothing,
             starts,
         }
         .run(&lines)?;
     }
-    Load {
-        name: "mixed",
-        graph: &pictures,
-        consumer: Consumer::Computes(ms(15)),
-        starts: ms(500),
+    let consumers = [
+        ("mixed", Consumer::Computes(ms(15))),
+        ("changing", Consumer::Waits(ms(100))),
+    ];
+    for (name, consumer) in consumers {
+        Load {
+            name,
+            peers: of_pictures.clone(),
+            graph: &pictures,
+            consumer,
+            starts: ms(500),
+        }
+        .run(&lines)?;
     }
-    .run(&lines)?;
-    Load {
-        name: "changing",
-        graph: &pictures,
-        consumer: Consumer::Waits(ms(100)),
-        starts: ms(500),
-    }
-    .run(&lines)?;
     Ok(())
 }

@@ -10,6 +10,8 @@
 //! bad images to skip), `--progress` (a progress bar), `--report FILE` (a page for a browser with
 //! what limits the loader), `--svg DIR` (its pictures as files of their own, for papers), `--trace FILE`
 //! (a timeline for `ui.perfetto.dev`, compressed if the name ends in `.gz`).
+//!
+//! The program also answers `datapipes tune --out settings.json -- target/release/examples/quickstart`.
 
 mod support;
 
@@ -62,6 +64,9 @@ fn run() -> Result<(), BoxError> {
     let loader = builder
         .order(args.get::<Order>("order").unwrap_or_default())
         .build()?;
+    if loader.answer_tune()? {
+        return Ok(());
+    }
 
     let trace = Trace::begin(args.get("trace"), &loader)?;
     let pictures = args.get::<PathBuf>("svg");

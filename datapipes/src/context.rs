@@ -117,7 +117,7 @@ pub(crate) trait FirstSteps: Send + Sync {
     fn first_steps(
         &self,
         node: &str,
-        output: (TypeId, Box<dyn Any + Send>),
+        output: (TypeId, &dyn Fn() -> Box<dyn Any + Send>),
         of: &[Origin],
     ) -> Option<Vec<Option<u64>>>;
 }
@@ -442,9 +442,10 @@ impl Context {
     }
 
     /// Returns the first step of this rank's epoch that would use each of some items of a source, if
-    /// `output` were all that the source gives: so that an error about files which are used much
+    /// `output` returned all that the source gives: so that an error about files which are used much
     /// later can say when. The step is the place of the loader's output, counted from 0, with these
-    /// items or what becomes of them.
+    /// items or what becomes of them. `output` is called once for each rank that is read in turn, if the
+    /// epoch was begun by more ranks.
     ///
     /// It is computed without reading any data: downstream of the source there may be pipes that
     /// [select](field@crate::Hints::selects), which are run on `output`, with their functions, such
@@ -454,14 +455,14 @@ impl Context {
     /// that fail and are skipped are not taken into account.
     pub async fn first_steps<T: Send + 'static>(
         &self,
-        output: Chunk<T>,
+        output: impl Fn() -> Chunk<T> + Send + 'static,
         of: Vec<Origin>,
     ) -> Vec<Option<u64>> {
         let (count, node) = (of.len(), self.node().clone());
         let steps = self.0.run.first_steps.clone();
         let compute = move || {
-            let output = (TypeId::of::<T>(), Box::new(output) as Box<dyn Any + Send>);
-            steps?.first_steps(&node, output, &of)
+            let erased = || Box::new(output()) as Box<dyn Any + Send>;
+            steps?.first_steps(&node, (TypeId::of::<T>(), &erased), &of)
         };
         // A pipe that panics will do so again where it is seen.
         let computed = self.blocking(compute).await.ok().flatten();

@@ -64,6 +64,9 @@ pub(crate) struct Settings {
     pub memory: Option<usize>,
     /// Bytes of the largest item, if they are known before.
     pub largest_item: Option<usize>,
+    /// True for a graph that a program collects: it may do so before it builds the loader that
+    /// answers a question of the command line.
+    pub is_collected: bool,
     /// Maximum number of bytes that a file may inflate to.
     pub max_inflated: Option<u64>,
     pub rank: Rank,
@@ -108,6 +111,7 @@ impl Default for Settings {
             concurrency: None,
             memory: None,
             largest_item: None,
+            is_collected: false,
             max_inflated: None,
             rank: Rank::default(),
             uneven: None,

@@ -93,7 +93,10 @@ fn probe(path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
         return Err(std::io::ErrorKind::IsADirectory.into());
     }
-    tempfile::NamedTempFile::new_in(folder_of(path)).map(drop)
+    let folder = folder_of(path);
+    // The error of the file would name it.
+    std::fs::metadata(folder)?;
+    tempfile::NamedTempFile::new_in(folder).map(drop)
 }
 
 /// Returns the name that a file at the path has in the store, if the store is a folder above it.

@@ -147,10 +147,13 @@ async fn with_steps(
         return error;
     };
     let steps_of = |names: Vec<String>, places: Vec<u64>| {
-        let files = names.into_iter();
-        let files = files.map(|name| FileRef::stored(store.clone(), name, None));
+        let (store, run) = (store.clone(), cx.clone());
+        let files = move || {
+            let file = |name: &String| FileRef::stored(store.clone(), name.clone(), None);
+            run.run(names.iter().map(file).collect(), 0)
+        };
         let wanted = places.into_iter().map(|place| cx.origin(place));
-        cx.first_steps(cx.run(files.collect(), 0), wanted.collect())
+        cx.first_steps(files, wanted.collect())
     };
     let is_used = |name: &str| pattern.accepts(Path::new(name));
     let refused = refused.clone().with_steps(is_used, steps_of).await;

@@ -282,6 +282,12 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Says that the graph is collected, and trains nothing.
+    pub(super) fn collected(mut self) -> Self {
+        self.settings.is_collected = true;
+        self
+    }
+
     /// Limits the size after decompression, in bytes, of a compressed file, a member of a zip
     /// archive, an array of an `.npz` archive (all arrays, where they are one item), a row group of a
     /// Parquet file and a record batch of an Arrow file or stream. The limits that a step or format

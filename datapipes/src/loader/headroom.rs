@@ -169,6 +169,7 @@ impl fmt::Display for Headroom {
         )?;
         match self.gain() {
             LARGEST.. => writeln!(f, "loading is nearly all of it")?,
+            ..1.0 => writeln!(f, "loading costs nothing")?,
             gain => writeln!(f, "at most {gain:.2} times as fast")?,
         }
         writeln!(f, "  with:    {}", self.with_loading)?;
@@ -298,6 +299,15 @@ mod tests {
             ]
         );
         assert!(!with(&[(Thread, 3.0)], 0).to_string().contains("the most"));
+    }
+
+    #[test]
+    fn a_step_that_is_no_slower_with_loading_gains_nothing() {
+        let mut headroom = with(&[(PartKind::Consumer, 0.041)], 2);
+        headroom.with_loading.add(Duration::from_millis(40));
+        headroom.without_loading.add(Duration::from_millis(41));
+        let text = headroom.to_string();
+        assert!(text.contains(" without: loading costs nothing\n"), "{text}");
     }
 
     #[test]

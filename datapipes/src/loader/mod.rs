@@ -499,6 +499,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn collect(self) -> Result<Vec<T>> {
         let loader = DataLoader::builder(self)
             .workers(0)
+            .collected()
             .build()
             .map_err(|e| crate::Error::new(crate::ErrorKind::Config, e.problems().join("; ")))?;
         loader.epoch(0).blocking().collect()

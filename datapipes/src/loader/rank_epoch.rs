@@ -440,7 +440,9 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 
     fn start(&mut self) -> Result<()> {
-        refuse_unanswered()?;
+        if !self.engine.settings.is_collected {
+            refuse_unanswered()?;
+        }
         let resume = self.resume.clone();
         let running = Running::start(
             &self.engine,
@@ -493,7 +495,12 @@ impl<T: Send + 'static> RankEpoch<T> {
             |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && node.hints().work == Work::Io;
         let is_of_item = error.item().is_some() && error.kind() == ErrorKind::Config;
         match is_of_item && node.is_some_and(reads) {
-            true => error.within(format_args!("at step {}", self.delivered)),
+            true => {
+                let in_turn = self.resume.as_ref().map(|resume| &*resume.in_turn);
+                let ranks = in_turn.unwrap_or_default();
+                let step = self.share.step_in_turn(self.delivered, ranks);
+                error.within(format_args!("at step {step}"))
+            }
             false => error,
         }
     }

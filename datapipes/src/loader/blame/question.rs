@@ -78,7 +78,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// The question is in the environment variables `DATAPIPES_BLAME` (the path of the checkpoint),
     /// `DATAPIPES_BLAME_STEPS` (`A..B`), `DATAPIPES_BLAME_OUT` and `DATAPIPES_BLAME_ANSWER` (files
     /// for pictures and text). As long as the first is set and no loader has answered, every epoch
-    /// fails.
+    /// of a loader fails; [`Graph::collect`](crate::Graph::collect) does not.
     ///
     /// # Errors
     /// Those of [`Checkpoint::load`] and [`blame`](DataLoader::blame); [`ErrorKind::Config`] for

@@ -83,10 +83,10 @@ impl Checkpoint {
                 .map_err(|why| refused(format!("rank {rank} of {world} cannot go on: {why}")))
         });
         let mut parts = parts.collect::<Result<Vec<_>>>()?;
-        let in_turn = parts.len();
+        let in_turn: Arc<[Share]> = parts.iter().map(|(share, ..)| *share).collect();
         parts
             .iter_mut()
-            .for_each(|(_, _, resume)| resume.in_turn = in_turn);
+            .for_each(|(_, _, resume)| resume.in_turn = in_turn.clone());
         Ok(parts)
     }
 }
@@ -155,7 +155,7 @@ impl Saved {
             position: saved.position(),
             cursors: Arc::new(cursors),
             other_ranks,
-            in_turn: 1,
+            in_turn: Arc::default(),
         })
     }
 }

@@ -131,17 +131,12 @@ pub(super) fn picture(stats: &Stats) -> Picture {
 /// Draws the figures of the queue below a box.
 fn ready(to: &mut String, (x, y): (f64, f64), queue: &QueueStats) {
     let (ready, depth) = (number(queue.occupancy), count(queue.depth));
-    let said = format!(
-        "{ready} of {depth} ready for {} · at most {}",
-        time(queue.item_wait.quantile(0.5)),
-        bytes(queue.memory.most)
-    );
-    text(
-        to,
-        "muted",
-        (x + WIDTH / 2.0 + 7.0, y + HEIGHT + 15.0),
-        &said,
-    );
+    let wait = time(queue.item_wait.quantile(0.5));
+    let (middle, y) = (x + WIDTH / 2.0, y + HEIGHT + 15.0);
+    let said = format!("{ready} of {depth} ready for {wait}");
+    text(to, "muted end", (middle - 7.0, y), &said);
+    let said = format!("at most {}", bytes(queue.memory.most));
+    text(to, "muted", (middle + 7.0, y), &said);
 }
 
 /// Draws the box of a node, and marks that of the part that sets the pace.

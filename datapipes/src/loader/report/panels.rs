@@ -83,14 +83,21 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
         let _ = write!(elements, "<path class=\"limit\" d=\"{path}\"/>");
     }
     let label = match &panel.limit {
-        Some((_, name)) if name.is_empty() => percent(top),
-        Some((limit, _)) if *limit < top => String::new(),
-        _ => format!("{} {}", number(top), panel.unit),
+        Some((limit, name)) if *limit < top && !name.is_empty() => String::new(),
+        _ => label(top, panel),
     };
     Plot {
         elements,
         top,
         label,
+    }
+}
+
+/// Returns a value of a panel with its unit.
+fn label(value: f64, panel: &Panel) -> String {
+    match &panel.limit {
+        Some((_, name)) if name.is_empty() => percent(value),
+        _ => format!("{} {}", number(value), panel.unit),
     }
 }
 
@@ -162,7 +169,7 @@ pub(super) fn moment(seconds: f64, shown: f64) -> String {
 /// Returns the whole timeline as one picture.
 pub(super) fn picture(panels: &[Panel], recorded: &Recorded) -> Picture {
     const WIDTH: f64 = 900.0;
-    const LEFT: f64 = 56.0;
+    const LEFT: f64 = 84.0;
     const ROW: f64 = 124.0;
     const PLOT: f64 = 84.0;
     let mut elements = String::new();
@@ -190,7 +197,13 @@ pub(super) fn picture(panels: &[Panel], recorded: &Recorded) -> Picture {
         let mark = limit.filter(|limit| *limit <= top).unwrap_or(top);
         for value in [mark, mark / 2.0] {
             let at = y + 28.0 + PLOT * (1.0 - value / top) + 4.0;
-            text(&mut elements, "muted end", (LEFT - 6.0, at), &number(value));
+            let said = label(value, panel);
+            text(
+                &mut elements,
+                "muted end",
+                (LEFT - 6.0, at),
+                said.trim_end(),
+            );
         }
         let _ = write!(
             elements,

@@ -1,4 +1,5 @@
 use std::process::Command;
+use std::time::Duration;
 
 use super::sampler::EpochFigures;
 use super::timeline::{Join, Line, Sample, SegmentSample, Timeline, resample};
@@ -186,7 +187,11 @@ fn names_and_errors_are_never_part_of_the_page() {
                 assert!(text.starts_with("<svg xmlns="), "{text}");
             }
         }
-        assert!(folder.join("graph.svg").is_file() && folder.join("timeline.svg").is_file());
+        assert!(folder.join("graph.svg").is_file());
+        let timeline = std::fs::read_to_string(folder.join("timeline.svg")).unwrap();
+        for unit in ["100 %", " MiB", " /s"] {
+            assert!(timeline.contains(&format!("{unit}</text>")), "{timeline}");
+        }
         assert!(folder.join("cpu.svg").is_file() && folder.join("latency-1.svg").is_file());
     });
 }
@@ -280,6 +285,33 @@ fn nodes_have_places_of_their_own_above_their_readers() {
     }
     let columns = places.iter().map(|place| place.0).max();
     assert_eq!(columns, Some(2), "{places:?}");
+}
+
+/// What is outside of a picture is cut off.
+#[test]
+fn texts_are_inside_of_the_picture_of_a_graph() {
+    let loader = loader();
+    loader.epoch(0).blocking().for_each(drop);
+    let mut stats = loader.stats().unwrap();
+    let queue = stats.queue.as_mut().unwrap();
+    (queue.depth, queue.occupancy, queue.memory.most) = (64, 31.4, 1_234 << 20);
+    queue.item_wait.add(Duration::from_millis(123));
+    let picture = graph::picture(&stats);
+    let elements = picture.elements.split("<text ").skip(1);
+    for element in elements {
+        let (attributes, rest) = element.split_once('>').unwrap();
+        let said = rest.split_once('<').unwrap().0;
+        let x = attributes.split("x=\"").nth(1).unwrap();
+        let x: f64 = x.split('"').next().unwrap().parse().unwrap();
+        // A letter is some 6 wide.
+        let long = 6.0 * said.chars().count() as f64;
+        let from = match attributes {
+            ends if ends.contains("end\"") => x - long,
+            middle if middle.contains("middle") => x - long / 2.0,
+            _ => x,
+        };
+        assert!(from >= 0.0 && from + long <= picture.width, "{element}");
+    }
 }
 
 /// Ten hours of a large graph, with all that a report has.

@@ -34,7 +34,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// The question is in the environment variables `DATAPIPES_TUNE` (the path of the settings
     /// file), `DATAPIPES_TUNE_METHOD` (`search` or `grid`), `DATAPIPES_TUNE_CORES`, `…_GPUS`,
     /// `…_PREFETCH`, `…_BATCHES`, `…_MEMORY` (MiB), `…_SVG` and `…_ANSWER` (files for the heat map
-    /// and the table). As long as the first is set and no loader has answered, every epoch fails.
+    /// and the table). As long as the first is set and no loader has answered, every epoch
+    /// of a loader fails; [`Graph::collect`](crate::Graph::collect) does not.
     ///
     /// # Errors
     /// Those of [`Tuner::search`], [`Tuner::grid`] and [`Tuning::save`]; [`ErrorKind::Config`] for

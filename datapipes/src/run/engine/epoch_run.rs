@@ -85,7 +85,7 @@ impl EpochRun {
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
         let plan = &engine.plan;
         let budget = Budget::new(
-            plan.bytes() / resume.map_or(1, |resume| resume.in_turn),
+            plan.bytes() / resume.map_or(1, |resume| resume.in_turn.len().max(1)),
             2 * plan.segments.len() + queues.len() + 1,
             watch,
         );
@@ -94,7 +94,10 @@ impl EpochRun {
             .workers
             .max(scope.io().metrics().num_workers());
         info.margin = Some(margin(plan.prefetch.bytes, pollers));
-        info.first_steps = Some(Arc::new(StepsOf::new(engine, &info)));
+        let in_turn = resume.map(|resume| resume.in_turn.clone());
+        let in_turn = in_turn.filter(|ranks| !ranks.is_empty());
+        let in_turn = in_turn.unwrap_or_else(|| [share].into());
+        info.first_steps = Some(Arc::new(StepsOf::new(engine, &info, in_turn)));
         Ok(Arc::new(EpochRun {
             info,
             scope,

@@ -4,7 +4,7 @@ use std::any::{Any, TypeId};
 use std::sync::{Arc, Weak};
 use std::task::{self, Poll};
 
-use super::Engine;
+use super::{Engine, Share};
 use crate::context::{FirstSteps, RunInfo};
 use crate::graph::{AnyItems, Edge, Flow, FlowNode, Look, Op};
 use crate::items::Demand;
@@ -14,35 +14,41 @@ use crate::{Arity, Context, Origin, Role};
 /// Number of items that are asked for at once.
 const MANY: usize = 1024;
 
-/// Computes first steps in the epoch of a rank.
+/// Computes first steps in the epoch of a rank, or of several that are read in turn.
 pub(super) struct StepsOf {
     engine: Weak<Engine>,
     info: RunInfo,
+    ranks: Arc<[Share]>,
 }
 
 impl StepsOf {
-    pub fn new(engine: &Arc<Engine>, info: &RunInfo) -> Self {
+    pub fn new(engine: &Arc<Engine>, info: &RunInfo, ranks: Arc<[Share]>) -> Self {
         StepsOf {
             engine: Arc::downgrade(engine),
+            ranks,
             info: RunInfo {
-                // The nodes run beside those of the epoch: they share no state with them, and a trace
-                // does not record their calls.
-                shared: Arc::default(),
+                // A trace does not record the calls of these nodes.
                 poll_log: None,
                 ..info.clone()
             },
         }
     }
 
-    fn context(&self, node: &FlowNode) -> Context {
-        let info = self.info.clone();
+    fn context(&self, node: &FlowNode, share: Share) -> Context {
+        let info = RunInfo {
+            rank: share.rank,
+            uneven: share.uneven,
+            // They run beside those of the epoch, and share no state with them.
+            shared: Arc::default(),
+            ..self.info.clone()
+        };
         Context::new(node.name.clone(), node.source, info, 0, Arc::default())
     }
-}
 
-impl FirstSteps for StepsOf {
-    fn first_steps(
+    /// Returns the steps in the epoch of one rank.
+    fn of_rank(
         &self,
+        share: Share,
         node: &str,
         (of_type, output): (TypeId, Box<dyn Any + Send>),
         of: &[Origin],
@@ -66,7 +72,7 @@ impl FirstSteps for StepsOf {
                 // Changes no place, and may count what passes, as a digest does.
                 continue;
             }
-            items = pipe.apply(items, &self.context(node));
+            items = pipe.apply(items, &self.context(node, share));
             edge = &node.node.edge;
         }
         let mut places = Places::of(of, items, edge)?;
@@ -75,7 +81,27 @@ impl FirstSteps for StepsOf {
         }
         let most = settings.max_steps.unwrap_or(u64::MAX);
         let steps = places.places.into_iter();
-        Some(steps.map(|step| step.filter(|&step| step < most)).collect())
+        let steps = steps.map(|step| step.filter(|&step| step < most));
+        let in_turn = |step| share.step_in_turn(step, &self.ranks);
+        Some(steps.map(|step| step.map(in_turn)).collect())
+    }
+}
+
+impl FirstSteps for StepsOf {
+    fn first_steps(
+        &self,
+        node: &str,
+        (of_type, output): (TypeId, &dyn Fn() -> Box<dyn Any + Send>),
+        of: &[Origin],
+    ) -> Option<Vec<Option<u64>>> {
+        let mut first = vec![None; of.len()];
+        for &share in &*self.ranks {
+            let steps = self.of_rank(share, node, (of_type, output()), of)?;
+            for (first, step) in first.iter_mut().zip(steps) {
+                *first = [*first, step].into_iter().flatten().min();
+            }
+        }
+        Some(first)
     }
 }
 

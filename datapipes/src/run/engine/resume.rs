@@ -18,8 +18,9 @@ pub(crate) struct Resume {
     /// True if other ranks began the epoch: the last step of all may have had fewer items than the
     /// others.
     pub other_ranks: bool,
-    /// Number of ranks that this process reads in turn, which share its bytes.
-    pub in_turn: usize,
+    /// Ranks that this process reads in turn, and which share its bytes; empty if it
+    /// reads one.
+    pub in_turn: Arc<[Share]>,
 }
 
 /// Rank whose part of the data an epoch reads: the loader's own, or a rank of the job that began
@@ -28,4 +29,12 @@ pub(crate) struct Resume {
 pub(crate) struct RankShare {
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+}
+
+impl Share {
+    /// Returns the step that a step of this rank is where several ranks are read in turn.
+    pub fn step_in_turn(self, step: u64, ranks: &[Share]) -> u64 {
+        let turn = ranks.iter().position(|one| *one == self);
+        step * ranks.len().max(1) as u64 + turn.unwrap_or(0) as u64
+    }
 }

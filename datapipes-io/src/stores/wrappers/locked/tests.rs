@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use datapipes::pipes::Batch;
-use datapipes::{DataLoader, Graph, OnError, Order, Uneven};
+use datapipes::{Checkpoint, DataLoader, Graph, OnError, Order, Uneven};
 
 use super::*;
+use crate::FileRef;
 use crate::prelude::*;
 use crate::stores::{ListStore, Memory};
 use crate::testing::{Reaction, check_store, fixtures};
@@ -270,6 +271,54 @@ fn row_136_a_file_by_its_key_is_refused_at_its_step() {
     let text = error.to_string();
     let begin = "load_files: train/5.txt: wrong configuration: at step 2: memory:///";
     assert!(text.starts_with(begin), "{text}");
+}
+
+/// Returns a loader of the names of files, two a step.
+fn names_of(files: Graph<FileRef>, rank: usize, world: usize) -> DataLoader<Vec<Arc<str>>> {
+    let names = files.sharding_filter().load_files().map(|file| file.name);
+    let builder = DataLoader::builder(names.batch(2)).rank(rank, world);
+    let builder = match world {
+        1 => builder,
+        _ => builder.uneven(Uneven::Drop),
+    };
+    builder.resumable().build().unwrap()
+}
+
+#[test]
+fn row_136_a_rank_that_reads_two_in_turn_counts_the_steps_of_both() {
+    let lock = Lock::of(store(), "**", true).unwrap();
+    let listed = |store: Arc<dyn Store>| Graph::source(ListStore::new(store, "train/*"));
+    let keyed = |store: Arc<dyn Store>| {
+        let keys = (0..8).map(|n| format!("train/{n}.txt"));
+        store.files(keys.collect::<Vec<_>>())
+    };
+    for (files, says) in [
+        (
+            &listed as &dyn Fn(Arc<dyn Store>) -> Graph<FileRef>,
+            "first used by step",
+        ),
+        (&keyed, "at step"),
+    ] {
+        let then = || files(Arc::new(store()));
+        let checkpoints = [0, 1].map(|rank| {
+            let mut epoch = names_of(then(), rank, 2).epoch(0).blocking();
+            epoch.next().unwrap().unwrap();
+            epoch.checkpoint().unwrap()
+        });
+        let state = Checkpoint::merge(&checkpoints).unwrap();
+        let rest = names_of(then(), 0, 1).resume(&state).unwrap().blocking();
+        let rest: Vec<_> = rest.map(Result::unwrap).collect();
+        assert_eq!((rest.len(), state.delivered()), (2, 2));
+        for (place, name) in rest.iter().flatten().enumerate() {
+            let now = store();
+            now.put(&**name, "longer");
+            let loader = names_of(files(Arc::new(now.locked(&lock))), 0, 1);
+            let mut epoch = loader.resume(&state).unwrap().blocking();
+            let text = epoch.find_map(Result::err).unwrap().to_string();
+            let step = 2 + place / 2;
+            assert!(text.contains(&format!("{says} {step}")), "{step}: {text}");
+        }
+    }
 }
 
 /// Reads ranges of a file of another version by many readers at once, a single time. Returns the
