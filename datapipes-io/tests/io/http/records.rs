@@ -145,7 +145,7 @@ fn row_70_a_file_whose_connection_is_closed_between_its_blocks_is_read_on() {
 
 #[cfg(feature = "parquet")]
 #[test]
-fn row_70_row_groups_are_read_on_where_the_connection_was_closed_between_them() {
+fn row_70_parquet_is_read_on_where_the_connection_was_closed_between_row_groups() {
     const ROWS: usize = 40;
     let text = |row: usize| format!("{row} {}", "word ".repeat(100_000));
     let texts = StringArray::from_iter_values((0..ROWS).map(text));
