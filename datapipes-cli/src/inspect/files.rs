@@ -167,11 +167,8 @@ fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
         return Ok((Found::Mds(store), errors));
     }
     // Most files are recognized by their names; the others are opened.
-    let unknown: Vec<String> = names
-        .iter()
-        .filter(|name| Kind::of(name, &[]) == Kind::Other)
-        .cloned()
-        .collect();
+    let is_unknown = |name: &&String| matches!(Kind::of(name, &[]), Kind::Other | Kind::Idx);
+    let unknown: Vec<String> = names.iter().filter(is_unknown).cloned().collect();
     let mut looked = unknown
         .clone()
         .into_iter()
