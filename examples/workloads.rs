@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --example workloads -- w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs
 //! N] [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE]
-//! [--in-flight N] [--processes N] [--tokenizer FILE] [--floor] [--peers] [--stats] [--trace FILE] --json`; options
+//! [--in-flight N] [--processes N] [--tokenizer FILE] [--stats] [--trace FILE] --json`; options
 //! may also be given as `key=value`. A trace is a timeline for `ui.perfetto.dev`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); the cost of an item.
@@ -14,11 +14,10 @@
 //! - `w3`: single remote files, without decoding, in batches of 256: all below `--url` (`http://`,
 //!   `s3://`, …; needs `--features http` or `cloud`), or those named in `--keys`, one on each line.
 //! - `w7` (`--features text`): shards of JSON lines, gzip → the field `text` → byte-level BPE →
-//!   concatenated into rows of 2,048 → batches of 8, in tokens a second; with `--floor` in turn with
-//!   the tokenizer alone, texts in memory, on as many threads as workers. It reads
+//!   concatenated into rows of 2,048 → batches of 8, in tokens a second. It reads
 //!   `DIR/text/docs-*.jsonl.gz` and `--tokenizer`, or `DIR/text/tokenizer.json`; without `--data`
-//!   100,000 documents (`--n`) that it makes once. With `--peers` those of `benches/peers/text_w7.py`
-//!   that the Python of `DATAPIPES_PEERS` has read the same, once each, after the run.
+//!   100,000 documents (`--n`) that it makes once. `cargo bench --features text --bench w7` has the
+//!   tokenizer alone and other loaders beside it.
 //!
 //! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); the default of `--data` is
 //! `$BENCH_DATA`, else the shards that the quickstart example makes.
@@ -42,7 +41,7 @@ use support::{images, shards};
 
 const USAGE: &str = "workloads w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
                      [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--processes N] \
-                     [--scaled] [--tokenizer FILE] [--floor] [--stats] [--trace FILE] [--json]";
+                     [--scaled] [--tokenizer FILE] [--stats] [--trace FILE] [--json]";
 
 fn main() -> Result<(), BoxError> {
     datapipes::worker::init();
@@ -61,11 +60,7 @@ fn main() -> Result<(), BoxError> {
         "tokenizer",
         "trace",
     ];
-    let args = Args::parse(
-        &["json", "scaled", "stats", "floor", "peers"],
-        &known,
-        USAGE,
-    );
+    let args = Args::parse(&["json", "scaled", "stats"], &known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
         Some("w1") => w1(&args),
@@ -196,7 +191,6 @@ fn source(folder: bool) -> &'static str {
 mod text {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
 
     use datapipes_io::formats::JsonLines;
     use datapipes_text::{HfTokenizer, Pack, Tokenize, Tokenizer, prelude::*};
@@ -229,7 +223,7 @@ mod text {
             list_files(&folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
         let texts = lines.map(|line| line.text);
         let bytes = Arc::new(AtomicU64::new(0));
-        let counted = texts.clone().map({
+        let counted = texts.map({
             let bytes = bytes.clone();
             move |text| {
                 bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
@@ -237,130 +231,30 @@ mod text {
             }
         });
         let graph = counted
-            .tokenize(Tokenize::new(tokenizer.clone()).end(texts::END))
+            .tokenize(Tokenize::new(tokenizer).end(texts::END))
             .pack(Pack::concat(LENGTH))
             .batch(batch)
             .collate();
 
         let mut meter = Meter::new("W7", args, serde_json::json!({ "batch": batch }));
-        let alone = match args.has("floor") {
-            true => texts.collect()?,
-            false => Vec::new(),
-        };
-        let threads = meter.workers.max(1);
-        let (mut tokens, mut expected, mut floors) = (0, 0, Vec::new());
-        meter.run_in_turn(
-            graph,
-            |batch| {
-                let of_documents = batch.document.as_slice::<u32>();
-                let filled = of_documents.map_or(0, |d| d.iter().filter(|&&d| d > 0).count());
-                tokens += filled as u64;
-                let ids = batch.ids.as_slice::<u32>().unwrap_or_default();
-                // Padding has other ids or the same one, but is after all documents.
-                let ends = ids[..filled].iter().filter(|&&id| id == end).count();
-                (ends as u64, 0)
-            },
-            || {
-                let (floor, found) = tokenized_alone(&alone, &tokenizer, threads);
-                floors.push(floor.as_secs_f64());
-                expected += found;
-            },
-        )?;
+        let mut tokens = 0;
+        meter.run(graph, |batch| {
+            let of_documents = batch.document.as_slice::<u32>();
+            let filled = of_documents.map_or(0, |d| d.iter().filter(|&&d| d > 0).count());
+            tokens += filled as u64;
+            let ids = batch.ids.as_slice::<u32>().unwrap_or_default();
+            // Padding has other ids or the same one, but is after all documents.
+            let ends = ids[..filled].iter().filter(|&&id| id == end).count();
+            (ends as u64, 0)
+        })?;
         meter.bytes = bytes.load(Ordering::Relaxed);
-        let rate = |seconds: f64| round(tokens as f64 / seconds, 1);
+        let rate = round(tokens as f64 / meter.wall_s, 1);
         meter.more = HashMap::from([
             ("unit", "documents".into()),
             ("tokens", tokens.into()),
-            ("tokens_per_s", rate(meter.wall_s).into()),
+            ("tokens_per_s", rate.into()),
         ]);
-        if !alone.is_empty() {
-            assert_eq!(tokens, expected, "every token once");
-            let ratios = meter
-                .epochs_s
-                .iter()
-                .zip(&floors)
-                .map(|(own, floor)| floor / own);
-            let mut ratios: Vec<f64> = ratios.collect();
-            ratios.sort_by(f64::total_cmp);
-            let floor = rate(floors.iter().sum());
-            meter.more.extend([
-                ("floor_tokens_per_s", floor.into()),
-                ("ratio_to_floor", round(ratios[ratios.len() / 2], 3).into()),
-            ]);
-        }
-        if args.has("peers") {
-            let of_epoch = tokens / meter.epochs_s.len() as u64;
-            let mut rates = serde_json::Map::new();
-            for name in ["encode", "hf", "torch", "grain"] {
-                let Some((seconds, found)) = peer(name, [&folder, &json], [meter.workers, batch])
-                else {
-                    continue;
-                };
-                assert_eq!(found, of_epoch, "{name} has every token once");
-                let rate = round(found as f64 / seconds, 1);
-                rates.insert(name.to_owned(), rate.into());
-            }
-            meter.more.insert("peers_tokens_per_s", rates.into());
-        }
         meter.print()
-    }
-
-    /// Runs a peer; returns its seconds and tokens, or says why it does not run.
-    fn peer(name: &str, paths: [&PathBuf; 2], numbers: [usize; 2]) -> Option<(f64, u64)> {
-        let python = std::env::var("DATAPIPES_PEERS").unwrap_or_else(|_| "python3".to_owned());
-        let mut command = std::process::Command::new(python);
-        command.arg(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/benches/peers/text_w7.py"
-        ));
-        command.arg(name).args(paths);
-        let output = command
-            .args(numbers.map(|number| number.to_string()))
-            .output();
-        let said = match output {
-            Ok(output) if output.status.success() => output.stdout,
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                eprintln!("peer {name}: {}", said.lines().last().unwrap_or_default());
-                return None;
-            }
-            Err(error) => {
-                eprintln!("peer {name}: {error}");
-                return None;
-            }
-        };
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let (seconds, tokens) = said.lines().last()?.split_once(' ')?;
-        Some((seconds.parse().ok()?, tokens.parse().ok()?))
-    }
-
-    /// Tokenizes texts one by one on plain threads, which take the next sixteen as they are ready;
-    /// returns the time, and the number of tokens with the end of each text.
-    fn tokenized_alone(
-        texts: &[String],
-        tokenizer: &HfTokenizer,
-        threads: usize,
-    ) -> (Duration, u64) {
-        let (begun, next, tokens) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
-        let work = || {
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed) as usize;
-                let Some(some) = texts.chunks(16).nth(at) else {
-                    break;
-                };
-                let count = |text: &String| {
-                    let tokens = tokenizer.encode(text, false);
-                    tokens.map_or(0, |tokens| tokens.ids.len() as u64 + 1)
-                };
-                tokens.fetch_add(some.iter().map(count).sum(), Ordering::Relaxed);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(work);
-            }
-        });
-        (begun.elapsed(), tokens.into_inner())
     }
 }
 
@@ -443,19 +337,9 @@ impl Meter {
     fn run<T: Send + 'static>(
         &mut self,
         graph: Graph<T>,
-        count: impl FnMut(&T) -> (u64, u64),
-    ) -> Result<(), BoxError> {
-        self.run_in_turn(graph, count, || ())
-    }
-
-    /// Runs all epochs, and something else before each, which is not timed.
-    fn run_in_turn<T: Send + 'static>(
-        &mut self,
-        graph: Graph<T>,
         mut count: impl FnMut(&T) -> (u64, u64),
-        mut other: impl FnMut(),
     ) -> Result<(), BoxError> {
-        let (mut begun, mut cpu) = (Instant::now(), cpu_seconds());
+        let (begun, cpu) = (Instant::now(), cpu_seconds());
         let mut builder = DataLoader::builder(graph)
             .workers(self.workers)
             .order(self.order);
@@ -465,10 +349,6 @@ impl Meter {
         let loader = builder.build()?;
         let trace = Trace::begin(self.trace.take(), &loader)?;
         for epoch in 0..self.epochs {
-            let (paused, used) = (Instant::now(), cpu_seconds());
-            other();
-            begun += paused.elapsed();
-            cpu += cpu_seconds() - used;
             let started = Instant::now();
             for batch in loader.epoch(epoch).blocking() {
                 let batch = batch?;

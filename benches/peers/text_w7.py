@@ -6,6 +6,7 @@ numbers of documents, in batches. Prints the seconds for every document once, wi
   encode   the tokenizer alone, by its batch call on WORKERS threads, texts in memory
   hf       datasets, streaming, with batched maps
   torch    DataLoader of torch over an IterableDataset, WORKERS processes
+  nodes    torchdata.nodes, WORKERS threads that tokenize
   grain    IterDataset with ConcatThenSplit, in WORKERS processes
 """
 import glob
@@ -19,7 +20,7 @@ peer, folder, tokenizer_json = sys.argv[1:4]
 workers, size = map(int, sys.argv[4:])
 os.environ["RAYON_NUM_THREADS"] = str(max(workers, 1))
 # In processes beside each other each has one thread.
-os.environ["TOKENIZERS_PARALLELISM"] = "false" if peer in ("torch", "grain") and workers else "true"
+os.environ["TOKENIZERS_PARALLELISM"] = "false" if peer in ("torch", "nodes", "grain") and workers else "true"
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_DISABLE_PROGRESS_BARS="1")
 
 import numpy as np
@@ -125,6 +126,40 @@ def torch():
     return lambda: ({name: field.numpy() for name, field in batch.items()} for batch in data)
 
 
+def nodes():
+    import torch
+    from torchdata.nodes import BaseNode, Batcher, IterableWrapper, Loader, Mapper, ParallelMapper, Prefetcher
+
+    torch.set_num_threads(1)
+
+    class Lists:
+        def __iter__(self):
+            return (some for path in paths for some in texts(path))
+
+    class Packed(BaseNode):
+        """It has no node that packs: one as its documents advise."""
+
+        def __init__(self, source):
+            super().__init__()
+            self.source = source
+
+        def reset(self, state=None):
+            super().reset(state)
+            self.source.reset()
+            self.rows = rows(one for some in self.source for one in some)
+
+        def next(self):
+            return next(self.rows)
+
+        def get_state(self):
+            return {}
+
+    node = ParallelMapper(IterableWrapper(Lists()), encoded, num_workers=workers, method="thread")
+    node = Mapper(Batcher(Packed(node), size, drop_last=False), torch.utils.data.default_collate)
+    data = Loader(Prefetcher(node, 2))
+    return lambda: ({name: field.numpy() for name, field in batch.items()} for batch in data)
+
+
 def grain():
     import grain
     from absl import flags
@@ -176,7 +211,7 @@ def main():
         begun = time.perf_counter()
         tokens = sum(len(one.ids) + 1 for some in all_texts for one in tokenizer.encode_batch_fast(some))
     else:
-        batches = {"hf": hf, "torch": torch, "grain": grain}[peer]()
+        batches = {"hf": hf, "torch": torch, "nodes": nodes, "grain": grain}[peer]()
         begun, tokens = time.perf_counter(), 0
         for batch in batches():
             document = np.asarray(batch["document"])

@@ -49,6 +49,14 @@ fn shard() -> Vec<u8> {
 }
 
 #[test]
+fn an_index_of_records_is_no_array_in_a_folder_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "train.idx", "0\t0\n1\t24\n");
+    assert_eq!(lines(folder.path(), &[]), lines(&path, &[]));
+    assert_eq!(lines(&path, &[]).1, 0);
+}
+
+#[test]
 fn members_samples_and_bytes_of_an_archive() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "s.tar", shard());

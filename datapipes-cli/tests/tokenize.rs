@@ -620,6 +620,56 @@ fn a_row_of_parquet_is_a_document() {
     );
 }
 
+#[test]
+fn a_store_is_looked_into() {
+    let place = Place::new();
+    place.write(
+        "in.jsonl",
+        json_lines(&["hello", "good day"].map(str::to_owned)),
+    );
+    let look = |what: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_datapipes"));
+        let output = command
+            .arg("inspect")
+            .arg(place.path(what))
+            .args(more)
+            .output();
+        let lines = text(output.unwrap().stdout);
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<serde_json::Value>>()
+    };
+    let tokenizer = place.path("tokenizer.json");
+    let words = ["--tokenizer", &*tokenizer];
+    for (format, files) in [
+        ("megatron", ["", "/corpus.bin", "/corpus.idx"]),
+        ("datatrove", ["", "/corpus.ds", "/"]),
+    ] {
+        place.succeeds(
+            &["in.jsonl"],
+            format,
+            &["--format", format, "--end", "<eos>"],
+        );
+        let ids = place.encode(&["hello", "good day"].map(str::to_owned));
+        for file in files {
+            let shown = look(&format!("{format}{file}"), &[]);
+            assert_eq!(shown[0], json!({ "index": 0, "tokens": 2, "ids": ids[0] }));
+            assert_eq!(shown[1]["ids"], json!(ids[1]), "{format}{file}");
+        }
+        let shown = look(format, &words);
+        assert_eq!(
+            shown[1],
+            json!({ "index": 1, "tokens": 3, "text": "good day <eos>" })
+        );
+    }
+    let shown = look("in.jsonl", &words);
+    assert_eq!(
+        shown[0]["cause"],
+        "unsupported: --tokenizer is for a token store, and there is none"
+    );
+}
+
 /// Returns a Parquet file of texts, in row groups of 500, with a column that nobody reads.
 fn parquet_of(texts: &[String]) -> Vec<u8> {
     let numbers = (0..texts.len() as u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64);

@@ -270,6 +270,50 @@ fn a_shard_of_a_web_server_is_read_to_its_end_in_constant_memory() {
     assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
 }
 
+/// Returns a file of row groups of 1 MiB, of 16 texts each.
+#[cfg(all(feature = "http", feature = "parquet"))]
+fn parquet(groups: usize) -> Vec<u8> {
+    use arrow_array::{ArrayRef, RecordBatch, StringArray};
+    use parquet::{arrow::ArrowWriter, file::properties::WriterProperties};
+
+    let text = "x".repeat(64 << 10);
+    let texts = std::iter::repeat_n(text, 16 * groups);
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+    let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(16))
+        .set_dictionary_enabled(false);
+    let (mut data, properties) = (Vec::new(), Some(properties.build()));
+    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), properties).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    data
+}
+
+#[cfg(all(feature = "http", feature = "parquet"))]
+#[test]
+fn a_parquet_file_of_a_web_server_is_read_by_row_groups_in_constant_memory() {
+    use datapipes_io::FileRef;
+    use datapipes_io::formats::{Parquet, ParquetRows};
+    const GROUPS: usize = 96;
+    // Tests that measure wait until it is made.
+    let (_, made) = peak(|| Made::after(parquet(GROUPS), b"x", 0));
+    let size = Some(made.size);
+    let store = datapipes_io::stores::Http::builder(&serve(made)).build();
+    let store: Arc<dyn Store> = Arc::new(store.unwrap());
+    let read_as = |format| {
+        let files = vec![FileRef::stored(store.clone(), "shard", size)];
+        let rows = Graph::from_vec(files).stream_as(ParquetRows::new(format), 0);
+        let (peak, read) = peak(|| read(rows, usize::MAX));
+        assert_eq!(read, 16 * GROUPS);
+        peak
+    };
+    let whole = read_as(Parquet::new());
+    assert!(whole > GROUPS * MIB, "{} MiB of a whole file", whole / MIB);
+    let parts = read_as(Parquet::new().by_row_group());
+    assert!(parts < 40 * MIB, "{} MiB", parts / MIB);
+}
+
 #[test]
 fn a_compressed_shard_is_read_in_constant_memory() {
     use std::io::Write;

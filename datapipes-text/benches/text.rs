@@ -316,6 +316,47 @@ fn plain(documents: &[Arc<[u32]>]) {
     black_box((ids, labels, positions, numbers));
 }
 
+/// Writes all fields of windows as one would by hand: tokens and ends of documents are in vectors,
+/// nothing is checked, and all batches have the same memory.
+fn plain_rows(tokens: &[u8], ends: &[usize], windows: impl Iterator<Item = u64>) {
+    let room = BATCH * LENGTH;
+    let (mut ids, mut labels) = (Vec::<u32>::with_capacity(room), Vec::with_capacity(room));
+    let (mut positions, mut numbers) = (Vec::with_capacity(room), Vec::with_capacity(room));
+    let tokens = tokens.as_chunks().0;
+    for window in windows {
+        let start = window as usize * LENGTH;
+        let end = start + LENGTH;
+        let begin = ids.len();
+        ids.extend(
+            tokens[start..end]
+                .iter()
+                .map(|&id| u32::from(u16::from_le_bytes(id))),
+        );
+        let next = tokens[start + 1..].iter().take(LENGTH);
+        labels.extend(next.map(|&id| i64::from(u16::from_le_bytes(id))));
+        labels.resize(ids.len(), -100);
+        let mut document = ends.partition_point(|&end| end <= start);
+        let (mut at, mut number) = (start, 1);
+        while at < end {
+            let piece = ends[document].min(end) - at;
+            at += piece;
+            if ends[document] == at {
+                labels[begin + at - start - 1] = -100;
+            }
+            positions.extend(0..piece as u32);
+            numbers.resize(begin + at - start, number);
+            (document, number) = (document + 1, number + 1);
+        }
+        if ids.len() == room {
+            black_box((&ids, &labels, &positions, &numbers));
+            ids.clear();
+            labels.clear();
+            positions.clear();
+            numbers.clear();
+        }
+    }
+}
+
 /// Returns the number of rows of best-fit decreasing over all documents, those longer than a row
 /// cut as `Overflow::Split` cuts them.
 fn best_fit_decreasing(lengths: &[usize]) -> usize {
@@ -456,6 +497,10 @@ fn store(json: bool) -> Result<(), Error> {
     }
     writer.finish()?;
     let store = TokenStore::megatron(&path)?;
+    let mut ends = vec![0];
+    for document in 0..store.document_count() {
+        ends.push(ends[document as usize] + store.document_len(document)? as usize);
+    }
     let tokens = store.len() as usize / LENGTH / BATCH * LENGTH * BATCH;
     let bytes = std::fs::read(path.with_extension("bin"))?;
     let mut copy = bytes.clone();
@@ -503,19 +548,36 @@ fn store(json: bool) -> Result<(), Error> {
         case("store: random windows, ids alone", 0, None, || {
             epoch(&ids, drop)
         }),
-        case("writing all fields, batch by batch", 4, None, || {
-            for part in 0..tokens / LENGTH / BATCH {
-                all.fill(part as u8);
-                black_box(&all);
-            }
-        }),
+        case(
+            "a plain loop that writes all fields of them",
+            4,
+            None,
+            || plain_rows(&bytes, &ends, order.iter()),
+        ),
+        case(
+            "the same loop, of one window again and again",
+            4,
+            None,
+            || plain_rows(&bytes, &ends, order.iter().map(|_| 7)),
+        ),
+        case(
+            "memset of as many bytes, in the second cache",
+            4,
+            None,
+            || {
+                for part in 0..tokens / LENGTH / BATCH {
+                    all.fill(part as u8);
+                    black_box(&all);
+                }
+            },
+        ),
         case("store: random windows, all fields", 4, None, || {
             epoch(&rows, drop)
         }),
         case(
             "store: random windows, all fields, by batches",
             4,
-            None,
+            Some(0.8),
             || epoch(&row_batches, drop),
         ),
     ];

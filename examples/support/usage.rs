@@ -4,6 +4,7 @@
 use std::fs::read_to_string;
 
 /// Returns the user and system time of this process so far.
+#[cfg(unix)]
 pub fn cpu_seconds() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -12,6 +13,11 @@ pub fn cpu_seconds() -> f64 {
     // SAFETY: `time` is a place for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(not(unix))]
+pub fn cpu_seconds() -> f64 {
+    0.0
 }
 
 /// Returns the user and system time of another process so far, in steps of 10 ms.

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Get, Lock, Store};
+use datapipes_text::TokenStore;
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
 use super::kind::Kind;
+use super::sets;
 use super::shown::with_errors;
 use crate::lock::open;
 
@@ -23,6 +25,8 @@ pub enum Found {
     Mds(Arc<dyn Store>),
     /// An LMDB database: a folder with a `data.mdb`, or such a file.
     Lmdb(std::path::PathBuf),
+    /// A token store.
+    Tokens(TokenStore),
 }
 
 /// Number of bytes read to recognize the kind of a file.
@@ -48,6 +52,11 @@ pub fn find(place: &str, lock: Option<&Lock>) -> Result<(Found, Vec<Error>)> {
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
             return Ok((Found::Lmdb(local.to_owned()), Vec::new()));
+        }
+        if lock.is_none()
+            && let Some(store) = sets::token_store(local)?
+        {
+            return Ok((Found::Tokens(store), Vec::new()));
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
             let folder = local
@@ -158,11 +167,8 @@ fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
         return Ok((Found::Mds(store), errors));
     }
     // Most files are recognized by their names; the others are opened.
-    let unknown: Vec<String> = names
-        .iter()
-        .filter(|name| Kind::of(name, &[]) == Kind::Other)
-        .cloned()
-        .collect();
+    let is_unknown = |name: &&String| matches!(Kind::of(name, &[]), Kind::Other | Kind::Idx);
+    let unknown: Vec<String> = names.iter().filter(is_unknown).cloned().collect();
     let mut looked = unknown
         .clone()
         .into_iter()

@@ -12,6 +12,7 @@ use datapipes_io::formats::{
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{File, FileRef, Untar};
+use datapipes_text::HfTokenizer;
 use serde_json::{Value, json};
 
 use super::files::Found;
@@ -20,11 +21,20 @@ use super::sets;
 use super::shown::{Dumped, Shown, dtype, sha256, show, size_and_hash};
 
 /// Returns the graph of the files in the requested view; with arrays and pictures as files, if they
-/// are to be dumped.
+/// are to be dumped. Tokens are shown as the text that a tokenizer makes of them, if there is one.
 ///
 /// # Errors
-/// Returns an error for an unsupported view.
-pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
+/// Returns an error for an unsupported view, or if there is a tokenizer and no token store.
+pub fn graph(
+    found: Found,
+    seen_as: As,
+    dump: bool,
+    tokenizer: Option<HfTokenizer>,
+) -> Result<Graph<Shown>> {
+    if tokenizer.is_some() && !matches!(found, Found::Tokens(_)) {
+        let message = "--tokenizer is for a token store, and there is none";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     match found {
         Found::Files(store, groups) => {
             let one = |(kind, names): (Kind, Vec<String>)| {
@@ -44,6 +54,7 @@ pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
         }
         Found::Mds(store) => sets::mds(store, seen_as),
         Found::Lmdb(path) => sets::lmdb(&path, seen_as),
+        Found::Tokens(store) => sets::documents(store, tokenizer, seen_as),
     }
 }
 

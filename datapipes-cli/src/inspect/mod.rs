@@ -1,5 +1,5 @@
 //! Prints the content of files, one JSON object for each item: of an archive, a shard of samples,
-//! records, arrays, rows, pictures.
+//! records, arrays, rows, pictures, documents of a token store.
 //!
 //! `datapipes inspect URL_OR_PATH` recognizes files by name and content; a
 //! folder is read file by file, or as a data set if it is one. `--as` selects the view: `bytes`,
@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use datapipes::{BoxError, DataLoader, OnError};
 use datapipes_io::formats::SampleWriter;
 use datapipes_io::stores::Lock;
+use datapipes_text::HfTokenizer;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -33,7 +34,7 @@ use crate::args::{Args, refuse};
 use crate::lock::locked;
 
 const USAGE: &str = "datapipes inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
-                     [--skip-errors] [--dump DIR] [--pack OUT.tar] [--locked LOCK]
+                     [--skip-errors] [--tokenizer FILE] [--dump DIR] [--pack OUT.tar] [--locked LOCK]
 
 Prints a JSON object for each item of a file, or of all files of a folder. Names and first bytes tell
 what a file is; of unknown files it prints size and hash.
@@ -41,6 +42,8 @@ what a file is; of unknown files it prints size and hash.
   --as VIEW       another view of the files
   --limit N       ends after N items
   --skip-errors   continues after an item that cannot be read, and exits with 0
+  --tokenizer FILE
+                  of a token store, shows the text of documents instead of their ids
   --dump DIR      also writes each array or picture to DIR as an .npy file
   --pack OUT.tar  also writes the samples as a new shard
   --locked LOCK   refuses files that are missing, new or changed since `datapipes lock` wrote LOCK;
@@ -51,7 +54,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     let args = Args::of(
         given,
         &["skip-errors"],
-        &["as", "limit", "dump", "pack", "locked"],
+        &["as", "limit", "dump", "pack", "locked", "tokenizer"],
         USAGE,
     )
     .one_word(USAGE);
@@ -75,7 +78,16 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let skips = args.has("skip-errors");
-    match run(place, lock.as_ref(), seen_as, limit, skips, &outputs) {
+    let tokenizer: Option<PathBuf> = args.get("tokenizer");
+    match run(
+        place,
+        lock.as_ref(),
+        seen_as,
+        limit,
+        skips,
+        tokenizer,
+        &outputs,
+    ) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         // The reader of the pipe has ended.
@@ -100,6 +112,7 @@ fn run(
     seen_as: As,
     limit: u64,
     skips: bool,
+    tokenizer: Option<PathBuf>,
     outputs: &Outputs,
 ) -> Result<bool, BoxError> {
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -109,7 +122,9 @@ fn run(
         seen_as
     };
     let found = files::find(place, lock).and_then(|(found, errors)| {
-        graphs::graph(found, seen_as, outputs.dump.is_some()).map(|graph| (graph, errors))
+        let tokenizer = tokenizer.map(HfTokenizer::from_file).transpose()?;
+        graphs::graph(found, seen_as, outputs.dump.is_some(), tokenizer)
+            .map(|graph| (graph, errors))
     });
     let (graph, unlisted) = match found {
         Ok(found) => found,

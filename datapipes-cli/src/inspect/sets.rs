@@ -1,5 +1,7 @@
-//! Data sets that are folders, or databases: MDS and LMDB.
+//! Data sets that are folders, databases or several files: MDS, LMDB and token stores.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::formats::{Lmdb, Mds, MdsIndex, MdsSample, MdsValue, Sample};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::Store;
+use datapipes_text::{HfTokenizer, TokenStore, Tokenizer};
 use serde_json::{Map, Value, json};
 
 use super::kind::As;
@@ -104,5 +107,62 @@ pub fn lmdb(path: &Path, seen_as: As) -> Result<Graph<Shown>> {
         let (size, sha256) = (value.len(), sha256(&value));
         Ok(json!({ "index": origin.index(), "key": key, "size": size, "sha256": sha256, "features": null })
             .into())
+    }))
+}
+
+/// Opens the token store that a path names, by one of its files or by the folder that `datapipes
+/// tokenize` made; `None` if it names none.
+///
+/// # Errors
+/// Those of the store.
+pub fn token_store(path: &Path) -> Result<Option<TokenStore>> {
+    let named = |ending| path.join("corpus").with_extension(ending);
+    let path = match path.is_dir() {
+        false => path.to_owned(),
+        true if named("ds").is_file() => named("ds"),
+        true => named("idx"),
+    };
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    match ending {
+        Some("bin" | "idx") if is_megatron(&path.with_extension("idx")) => {
+            TokenStore::megatron(path.with_extension("")).map(Some)
+        }
+        Some("ds") if path.is_file() => TokenStore::datatrove(path).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Returns true for an index of Megatron's; others have the same ending.
+fn is_megatron(index: &Path) -> bool {
+    let mut magic = [0; 9];
+    let read = File::open(index).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"MMIDIDX\0\0"
+}
+
+/// Shows the documents of a token store, as text if there is a tokenizer.
+///
+/// # Errors
+/// Returns an error for an unsupported view, and for another tokenizer than that of the store.
+pub fn documents(
+    mut store: TokenStore,
+    tokenizer: Option<HfTokenizer>,
+    seen_as: As,
+) -> Result<Graph<Shown>> {
+    if !matches!(seen_as, As::Auto | As::Rows) {
+        let message = "a token store is seen as rows";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    if let Some(tokenizer) = &tokenizer {
+        store = store.for_tokenizer(tokenizer)?;
+    }
+    let documents = store.documents().fetch().named("tokens");
+    Ok(show(documents, move |origin, ids: Vec<u32>| {
+        let (index, tokens) = (origin.index(), ids.len());
+        Ok(match &tokenizer {
+            Some(tokenizer) => {
+                json!({ "index": index, "tokens": tokens, "text": tokenizer.decode(&ids)? }).into()
+            }
+            None => json!({ "index": index, "tokens": tokens, "ids": ids }).into(),
+        })
     }))
 }

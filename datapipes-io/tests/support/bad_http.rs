@@ -183,6 +183,11 @@ impl BadHttp {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
+    /// Returns the number of connections that are open.
+    pub fn open(&self) -> usize {
+        self.shared.sockets.lock().unwrap().len()
+    }
+
     /// Closes all open connections, as a server does with idle ones.
     pub fn drop_connections(&self) {
         for (_, socket) in self.shared.sockets.lock().unwrap().drain() {

@@ -5,6 +5,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
+use super::prefetch;
+
 /// Numbers of 4 or 8 bytes in a file, from some byte on.
 #[derive(Clone)]
 pub(super) struct Table {
@@ -20,7 +22,16 @@ impl Table {
         self.begin + at as usize * self.size
     }
 
+    /// Asks the processor for a number, and some after it, that are read soon.
+    fn prefetch(&self, at: u64) {
+        const LINES: usize = 2;
+        if at < self.len {
+            prefetch(self.bytes.get(self.byte(at)..).unwrap_or_default(), LINES);
+        }
+    }
+
     /// Returns a number below `len`, which is not negative.
+    #[inline]
     pub fn get(&self, at: u64) -> Result<u64> {
         let byte = self.byte(at);
         let bytes = self.bytes.get(byte..byte + self.size).unwrap_or_default();
@@ -232,6 +243,8 @@ impl Bounds {
         let mut open = true;
         while open {
             open = false;
+            let places = all.iter().filter_map(Search::middle);
+            places.for_each(|middle| self.prefetch(middle));
             for search in &mut all {
                 if let Some(middle) = search.middle() {
                     search.compare(middle, self.start(middle, size)?);
@@ -240,6 +253,23 @@ impl Bounds {
             }
         }
         Ok(all.into_iter().map(|search| search.low).collect())
+    }
+
+    /// Asks the processor for the places of a document and some after it, which are read soon. Most
+    /// documents have one sequence, whose number is theirs.
+    fn prefetch(&self, number: u64) {
+        match self {
+            Bounds::Whole(_) => {}
+            Bounds::Ends(ends) => ends.prefetch(number),
+            Bounds::Sequences {
+                lengths,
+                pointers,
+                documents,
+            } => {
+                let tables = [lengths, pointers, documents];
+                tables.iter().for_each(|table| table.prefetch(number));
+            }
+        }
     }
 
     /// Checks that documents begin with the tokens and end with them.

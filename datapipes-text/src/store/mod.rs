@@ -63,7 +63,7 @@ impl TokenWidth {
     }
 
     /// Appends ids as other numbers; returns the bits of them that are above the 32nd.
-    #[inline]
+    #[inline(always)]
     fn widen<T>(self, bytes: &[u8], to: &mut Vec<T>, wide: impl Fn(u32) -> T) -> u64 {
         let mut high = 0;
         match self {
@@ -673,6 +673,7 @@ impl TokenStore {
     }
 
     /// Appends tokens as labels: −100 where the mask says so. They are not checked.
+    #[inline(always)]
     fn read_labels(&self, range: Range<u64>, labels: &mut Vec<i64>) -> Result<()> {
         let begin = labels.len();
         self.0.width.widen(self.bytes(&range)?, labels, i64::from);
@@ -694,6 +695,7 @@ impl TokenStore {
     }
 
     /// Appends tokens, widened and checked.
+    #[inline(always)]
     fn read(&self, range: Range<u64>, ids: &mut Vec<u32>) -> Result<()> {
         let begin = ids.len();
         let high = self.0.width.widen(self.bytes(&range)?, ids, |id| id);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind, Result, Tensor};
 
-use super::TokenStore;
+use super::{TokenStore, prefetch};
 use crate::{Labels, Packed, PackedBatch, RowLayout};
 
 /// Some tokens in a row of a [`TokenStore`]: a position, until it is read.
@@ -109,6 +109,7 @@ impl TokenStore {
         PackedBatch::from_fill([windows.len(), length], |mut fields| {
             fields.cu_seqlens.push(0);
             self.prefetch_begins(length, windows)?;
+            self.prefetch_next(length, windows)?;
             let starts = windows.iter().map(|window| window * length as u64);
             let size = self.0.width.size();
             let numbers = self.0.bounds.find_all(starts.clone(), size)?;
@@ -122,8 +123,39 @@ impl TokenStore {
 
     /// Appends the row of the tokens from `start` on, which document `number` has.
     fn lay(&self, start: u64, number: u64, layout: &RowLayout, row: &mut Packed) -> Result<()> {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the instructions.
+            return unsafe { self.lay_by_avx2(start, number, layout, row) };
+        }
+        self.lay_by_any(start, number, layout, row)
+    }
+
+    /// The same, compiled for wider registers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn lay_by_avx2(
+        &self,
+        start: u64,
+        number: u64,
+        layout: &RowLayout,
+        row: &mut Packed,
+    ) -> Result<()> {
+        self.lay_by_any(start, number, layout, row)
+    }
+
+    #[inline(always)]
+    fn lay_by_any(
+        &self,
+        start: u64,
+        number: u64,
+        layout: &RowLayout,
+        row: &mut Packed,
+    ) -> Result<()> {
         let end = start + layout.length as u64;
         let begin = row.ids.len();
+        // The label of the last token is in another page, often the only one that is read there.
+        prefetch(self.bytes(&(end..(end + 1).min(self.len())))?, 1);
         self.read(start..end, &mut row.ids)?;
         match layout.labels {
             Labels::Same => self.read_labels(start..end, &mut row.labels)?,
@@ -140,6 +172,7 @@ impl TokenStore {
 
     /// Appends positions and numbers of the documents in a range, from `number` on, whose ids and
     /// labels are there from `begin` on.
+    #[inline(always)]
     fn lay_documents(
         &self,
         range: Range<u64>,

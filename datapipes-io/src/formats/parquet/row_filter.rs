@@ -116,12 +116,13 @@ impl RowFilter {
 
     /// Returns the ranges of the Bloom filters of a row group that may help to exclude it.
     pub fn bloom_ranges(&self, group: usize) -> Result<Vec<Range<u64>>> {
-        if self.excludes(group, &Bytes::new())? {
-            return Ok(Vec::new());
-        }
         let columns = self.columns.iter().filter(|column| column.is_equal);
         let ranges = columns.filter_map(|column| self.layout.bloom_range(group, column.leaf?));
-        Ok(ranges.collect())
+        let ranges: Vec<_> = ranges.collect();
+        match ranges.is_empty() || self.excludes(group, &Bytes::new())? {
+            true => Ok(Vec::new()),
+            false => Ok(ranges),
+        }
     }
 
     /// Returns true if no row of a row group matches, by its statistics and those of its Bloom

@@ -81,23 +81,12 @@ impl<'a> FileReader<'a> {
         }
         let data = if size == 0 {
             read_unsized(&handle)?
-        } else if size < POOLED {
-            // Space that is not cleared first, and not more of it when the file grows.
-            let mut data = Vec::with_capacity(size as usize);
-            (&handle).take(size).read_to_end(&mut data)?;
-            data.into()
         } else {
-            let space = usize::try_from(size)
-                .ok()
-                .and_then(|size| self.stock.get(size, more));
-            let Some(mut buffer) = space else {
-                return Ok(Err((
-                    ErrorKind::Limit,
-                    format!("no memory for its {size} bytes"),
-                )));
+            let stop = || self.cx.is_cancelled();
+            let Some(data) = read_sized(&handle, size, &mut self.stock, more, &stop)? else {
+                return Ok(Err(no_memory(size)));
             };
-            let read = fill(&handle, buffer.space(), &|| self.cx.is_cancelled())?;
-            buffer.into_bytes(read)
+            data
         };
         let after = State::of(&handle)?;
         let whole = size == 0 || data.len() as u64 == size;
@@ -131,6 +120,33 @@ pub(in crate::stores) fn read_unsized(mut handle: &fs::File) -> io::Result<Bytes
     let mut data = Vec::new();
     handle.read_to_end(&mut data)?;
     Ok(data.into())
+}
+
+/// Reads at most `size` bytes, and as many as there are unless told to stop, with as many files `more`
+/// after it; `None` if there is no memory for them.
+pub(super) fn read_sized(
+    handle: &fs::File,
+    size: u64,
+    stock: &mut Stock,
+    more: usize,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Option<Bytes>> {
+    if size < POOLED {
+        // Space that is not cleared first, and not more of it when the file grows.
+        let mut data = Vec::with_capacity(size as usize);
+        handle.take(size).read_to_end(&mut data)?;
+        return Ok(Some(data.into()));
+    }
+    let space = usize::try_from(size).ok();
+    let Some(mut buffer) = space.and_then(|size| stock.get(size, more)) else {
+        return Ok(None);
+    };
+    let read = fill(handle, buffer.space(), stop)?;
+    Ok(Some(buffer.into_bytes(read)))
+}
+
+pub(super) fn no_memory(size: u64) -> Wrong {
+    (ErrorKind::Limit, format!("no memory for its {size} bytes"))
 }
 
 /// Length, time and kind of an open file, as the system tells them.

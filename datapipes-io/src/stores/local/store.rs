@@ -1,7 +1,7 @@
 //! A folder as a store.
 
 use std::fs::{self, Metadata};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use datapipes::{Context, Error, ErrorKind, Result, blocking};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Stock};
 use super::list::Walk;
 use super::read::{self, Content, FileReader, Wrong};
 use super::retried;
@@ -59,6 +59,8 @@ pub struct Local {
     buffers: Arc<Buffers>,
 }
 
+/// Most bytes of idle buffers.
+const MOST_IDLE: usize = 256 << 20;
 /// Maximum number of bytes read at once.
 const PIECE: u64 = 4 << 20;
 /// Maximum number of files found in one step on a blocking thread; the first steps are shorter.
@@ -79,7 +81,7 @@ impl Local {
         Local {
             root,
             url,
-            buffers: Buffers::new(256 << 20),
+            buffers: Buffers::new(MOST_IDLE),
         }
     }
 
@@ -166,6 +168,7 @@ struct Reader {
     file: fs::File,
     version: Option<String>,
     left: Range<u64>,
+    buffers: Arc<Buffers>,
 }
 
 impl Reader {
@@ -173,14 +176,17 @@ impl Reader {
     /// was opened.
     fn next(&mut self) -> io::Result<Result<Bytes, Wrong>> {
         let want = (self.left.end - self.left.start).min(PIECE);
-        let mut data = Vec::with_capacity(want as usize);
-        (&self.file).take(want).read_to_end(&mut data)?;
+        let mut stock = Stock::new(&self.buffers);
+        let read = read::read_sized(&self.file, want, &mut stock, 0, &|| false)?;
+        let Some(data) = read else {
+            return Ok(Err(read::no_memory(want)));
+        };
         self.left.start += data.len() as u64;
         let is_short = (data.len() as u64) < want;
         if is_short || self.left.is_empty() && version(&self.file.metadata()?) != self.version {
             return Ok(Err(changed()));
         }
-        Ok(Ok(data.into()))
+        Ok(Ok(data))
     }
 }
 
@@ -193,7 +199,7 @@ struct Opened {
 }
 
 /// Opens a file, and reads the first piece of a range of it.
-fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
+fn open(path: &Path, get: Get, buffers: Arc<Buffers>) -> io::Result<Result<Opened, Wrong>> {
     let file = retried(&Context::default(), || read::open(path))?;
     let known = match regular(file.metadata()?) {
         Ok(known) => known,
@@ -227,6 +233,7 @@ fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
         file,
         version,
         left: range.clone(),
+        buffers,
     };
     Ok(reader.next()?.map(|first| Opened {
         known,
@@ -238,12 +245,24 @@ fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
 
 /// Opens a local file, called `url` in messages.
 pub(crate) async fn open_file(path: PathBuf, key: &str, url: String, get: Get) -> Result<Object> {
+    let buffers = Buffers::new(MOST_IDLE);
+    open_pooled(path, key, url, get, buffers).await
+}
+
+/// Opens a file, whose pieces are read into memory of earlier ones.
+async fn open_pooled(
+    path: PathBuf,
+    key: &str,
+    url: String,
+    get: Get,
+    buffers: Arc<Buffers>,
+) -> Result<Object> {
     let Opened {
         known,
         range,
         first,
         reader,
-    } = match blocking(move || open(&path, get)).await? {
+    } = match blocking(move || open(&path, get, buffers)).await? {
         Ok(Ok(opened)) => opened,
         Ok(Err((kind, what))) => return Err(Error::new(kind, format!("{url}: {what}"))),
         Err(error) => return Err(named(&url, error)),
@@ -297,7 +316,7 @@ impl Store for Local {
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let (path, url) = (self.path(key)?, self.url_of(key));
-        open_file(path, key, url, get).await
+        open_pooled(path, key, url, get, self.buffers.clone()).await
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {

@@ -1,8 +1,19 @@
 //! Records of a file on a web server, read as it arrives.
 
-use datapipes::DataLoader;
+use std::sync::Arc;
+use std::time::Instant;
+
+#[cfg(feature = "parquet")]
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use datapipes::{DataLoader, Graph};
+use datapipes_io::FileRef;
 use datapipes_io::formats::Lines;
+#[cfg(feature = "parquet")]
+use datapipes_io::formats::{Parquet, ParquetRows};
 use datapipes_io::prelude::*;
+use datapipes_io::stores::resilient;
+#[cfg(feature = "parquet")]
+use parquet::{arrow::ArrowWriter, file::properties::WriterProperties};
 
 use super::*;
 
@@ -73,4 +84,89 @@ fn a_file_of_unknown_length_is_read_as_it_arrives() {
         lines.collect().expect("lines"),
         text.lines().collect::<Vec<_>>()
     );
+}
+
+/// Reads a file in the middle of which the consumer stops until the server has closed all
+/// connections, as it does with those that are idle, several times. Returns the items; no connection
+/// is left.
+fn read_with_pauses<T: Send + 'static>(
+    data: Vec<u8>,
+    items: usize,
+    workers: usize,
+    graph: impl Fn(Graph<FileRef>) -> Graph<T>,
+) -> Vec<T> {
+    let server = BadHttp::start();
+    let size = data.len() as u64;
+    server.on("/k", [object(data)]);
+    let store: Arc<dyn Store> = Arc::new(resilient(store_of(&server)));
+    let files = Graph::from_vec(vec![FileRef::stored(store, "k", Some(size))]);
+    let loader = DataLoader::builder(graph(files)).workers(workers);
+    let loader = loader.build().expect("a loader");
+    let mut epoch = loader.epoch(0).blocking();
+    let mut read = Vec::new();
+    for _ in 0..4 {
+        read.extend(
+            epoch
+                .by_ref()
+                .take(items / 5)
+                .map(|item| item.expect("it goes on")),
+        );
+        server.drop_connections();
+    }
+    read.extend(epoch.by_ref().map(|item| item.expect("it goes on")));
+    // Workers may have read ahead.
+    let (is, least) = (server.connections(), if workers == 0 { 5 } else { 2 });
+    assert!(is >= least, "{is} connections");
+    drop((epoch, loader));
+    let end = Instant::now() + Duration::from_secs(10);
+    while server.open() > 0 {
+        assert!(
+            Instant::now() < end,
+            "{} connections are left",
+            server.open()
+        );
+        std::thread::yield_now();
+    }
+    read
+}
+
+#[test]
+fn row_70_a_file_whose_connection_is_closed_between_its_blocks_is_read_on() {
+    let text: String = (0..60_000)
+        .map(|n| format!("{n} {}\n", "x".repeat(990)))
+        .collect();
+    for workers in [0, 2] {
+        let read = read_with_pauses(text.clone().into(), 60_000, workers, |files| {
+            files.stream_as(Lines::new(), 0)
+        });
+        assert!(read.iter().eq(text.lines()), "{} lines", read.len());
+    }
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn row_70_parquet_is_read_on_where_the_connection_was_closed_between_row_groups() {
+    const ROWS: usize = 40;
+    let text = |row: usize| format!("{row} {}", "word ".repeat(100_000));
+    let texts = StringArray::from_iter_values((0..ROWS).map(text));
+    let column: ArrayRef = Arc::new(texts);
+    let batch = RecordBatch::try_from_iter([("text", column)]).expect("a column");
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(1))
+        .set_dictionary_enabled(false)
+        .build();
+    let mut data = Vec::new();
+    let mut writer =
+        ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).expect("a writer");
+    writer.write(&batch).expect("a batch");
+    writer.close().expect("an end");
+    for workers in [0, 2] {
+        let read = read_with_pauses(data.clone(), ROWS, workers, |files| {
+            files.stream_as(ParquetRows::new(Parquet::new().by_row_group()), 0)
+        });
+        let read = read
+            .iter()
+            .map(|row| row["text"].as_str().map(str::to_owned));
+        assert!(read.eq((0..ROWS).map(|row| Some(text(row)))));
+    }
 }
