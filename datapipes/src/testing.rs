@@ -522,6 +522,7 @@ pub fn wire_from<T: Wire>(bytes: &[u8], large: &[Bytes]) -> Result<T> {
 
 /// Takes any bytes as those that come from another machine: the start of a connection, on both sides, and
 /// the messages after it.
+#[doc(hidden)]
 #[cfg(all(feature = "remote", target_os = "linux"))]
 pub fn hear_machine(bytes: &[u8]) {
     crate::run::child::hear(bytes);
