@@ -520,6 +520,14 @@ pub fn wire_from<T: Wire>(bytes: &[u8], large: &[Bytes]) -> Result<T> {
     T::decode(&mut Reader::new(bytes, large))
 }
 
+/// Takes any bytes as those that come from another machine: the start of a connection, on both sides, and
+/// the messages after it.
+#[doc(hidden)]
+#[cfg(all(feature = "remote", target_os = "linux"))]
+pub fn hear_machine(bytes: &[u8]) {
+    crate::run::child::hear(bytes);
+}
+
 /// Reads items from any bytes, as they are sent between processes, and returns them with their
 /// bytes when encoded again.
 ///

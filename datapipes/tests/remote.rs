@@ -8,11 +8,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use datapipes::index::{Indexed, LengthGrouped};
-use datapipes::loader::{Builder, Checkpoint, ProcessStats};
+use datapipes::loader::{Blocking, Builder, Checkpoint, ProcessStats};
 use datapipes::{
     DataLoader, ErrorKind, Graph, OnError, Order, Reader, Remote, Tensor, Uneven, Wire, Writer,
 };
@@ -294,16 +295,135 @@ fn row_139_a_step_that_hangs_on_one_machine_is_ended_there_and_done_elsewhere() 
     });
 }
 
-/// Items of 0.2 ms, in an order that is known.
-fn slow_graph(remote: Remote) -> Graph<Vec<u64>> {
-    let made = Graph::range(0..4000).on_workers(remote, |numbers| {
-        numbers.map(|n| {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_micros(200) {}
+/// A part whose items take 0.2 ms, in an order that is known.
+fn busy(numbers: Graph<u64>) -> Graph<u64> {
+    numbers.map(|n| {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(200) {}
+        n
+    })
+}
+
+/// Begins an epoch with two machines that no silence ends, and waits until both work.
+fn with_two(part: fn(Graph<u64>) -> Graph<u64>) -> (Loader, [Machine; 2], Blocking<Vec<u64>>) {
+    let remote = remote().time_limit(Duration::from_secs(3600));
+    let machines = [(); 2].map(|()| Machine::start(remote.address(), 1));
+    let made = Graph::range(0..4000).on_workers(remote, part);
+    let there = loader(made.batch(25));
+    let mut epoch = there.epoch(0).blocking();
+    assert!(epoch.next().unwrap().unwrap().into_iter().eq(0..25));
+    until("both have made items", || {
+        epoch
+            .by_ref()
+            .take(2)
+            .for_each(|batch| drop(batch.unwrap()));
+        let children = processes(&there).children;
+        children.len() == 2 && children.iter().all(|child| child.items > 0)
+    });
+    drop(epoch);
+    let epoch = there.epoch(1).blocking();
+    (there, machines, epoch)
+}
+
+/// The items of the rest of an epoch, each batch of which comes in time.
+fn rest_in_time(epoch: Blocking<Vec<u64>>) -> Vec<u64> {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for batch in epoch {
+            let _ = send.send(batch.map_err(|error| error.to_string()));
+        }
+    });
+    let mut items = Vec::new();
+    loop {
+        match receive.recv_timeout(TIMEOUT) {
+            Ok(batch) => items.extend(batch.unwrap()),
+            Err(RecvTimeoutError::Disconnected) => return items,
+            Err(RecvTimeoutError::Timeout) => panic!("not in time, after {} items", items.len()),
+        }
+    }
+}
+
+#[test]
+fn row_151_what_a_late_worker_has_is_done_by_another_and_its_own_answers_are_dropped() {
+    let (there, machines, mut epoch) = with_two(busy);
+    let mut items: Vec<u64> = epoch.by_ref().take(40).flat_map(Result::unwrap).collect();
+    let stopped = machines[0].processes();
+    stopped.iter().for_each(|&pid| signal_to(pid, "-STOP"));
+    items.extend(rest_in_time(epoch));
+    assert!(items.into_iter().eq(0..4000));
+    let stats = processes(&there);
+    assert!(stats.late > 0, "{stats:?}");
+    assert_eq!(stats.died, 0);
+    // It goes on, and works in later epochs.
+    stopped.iter().for_each(|&pid| signal_to(pid, "-CONT"));
+    let mut number = 2;
+    until("both work", || {
+        let again = rest_in_time(there.epoch(number).blocking());
+        assert!(again.into_iter().eq(0..4000));
+        number += 1;
+        let children = processes(&there).children;
+        children.len() == 2 && children.iter().all(|child| child.items > 0)
+    });
+    assert_eq!(processes(&there).died, 0);
+}
+
+#[test]
+fn row_151_workers_that_stand_still_in_turn_hold_up_an_epoch_for_moments() {
+    let (there, machines, mut epoch) = with_two(busy);
+    let mut items = Vec::new();
+    for turn in 0..20 {
+        let stopped = machines[turn % 2].processes();
+        stopped.iter().for_each(|&pid| signal_to(pid, "-STOP"));
+        items.extend(epoch.by_ref().take(3).flat_map(Result::unwrap));
+        stopped.iter().for_each(|&pid| signal_to(pid, "-CONT"));
+    }
+    items.extend(rest_in_time(epoch));
+    assert!(items.into_iter().eq(0..4000));
+    assert_eq!(processes(&there).died, 0);
+    assert_eq!(there.stats().unwrap().nodes[1].items, 4000, "counted once");
+}
+
+/// Items come one by one, so that a piece of work which is late was delivered in part.
+#[test]
+fn row_151_late_work_of_workers_that_end_is_done_by_others_from_where_it_was() {
+    let hangs: fn(Graph<u64>) -> Graph<u64> = |numbers| {
+        busy(numbers).map(|n| {
+            while n == 1000 && std::env::var_os(HANGS).is_some() {
+                std::thread::park();
+            }
             n
         })
+    };
+    let remote = remote().time_limit(Duration::from_secs(3600));
+    let address = remote.address();
+    let bad = [(); 2].map(|()| {
+        let mut command = Machine::command(address, 1);
+        Machine(command.env(HANGS, "yes").spawn().unwrap())
     });
-    made.batch(25)
+    let there = loader(Graph::range(0..2000).on_workers(remote, hangs).batch(10));
+    let mut epoch = there.epoch(0).blocking();
+    let mut items: Vec<u64> = epoch.by_ref().take(90).flat_map(Result::unwrap).collect();
+    let until_late = std::thread::spawn(move || {
+        (
+            epoch
+                .by_ref()
+                .take(15)
+                .flat_map(Result::unwrap)
+                .collect::<Vec<u64>>(),
+            epoch,
+        )
+    });
+    until("both hang", || processes(&there).late > 0);
+    drop(bad);
+    let _good = Machine::start(address, 1);
+    let (more, epoch) = until_late.join().unwrap();
+    items.extend(more);
+    items.extend(rest_in_time(epoch));
+    assert!(items.into_iter().eq(0..2000));
+}
+
+fn slow_graph(remote: Remote) -> Graph<Vec<u64>> {
+    Graph::range(0..4000).on_workers(remote, busy).batch(25)
 }
 
 #[test]

@@ -79,6 +79,7 @@ fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
         replaced: figures.replaced.load(Relaxed),
         crashed: figures.crashed.load(Relaxed),
         pending: figures.pending.load(Relaxed),
+        late: figures.late.load(Relaxed),
         children: children.collect(),
     })
 }

@@ -221,6 +221,9 @@ pub struct ProcessStats {
     /// more of them would do more.
     #[cfg_attr(feature = "serde", serde(default))]
     pub pending: u64,
+    /// Morsels with which a worker of another machine was late, so that a second one got them, too.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub late: u64,
     /// Processes that run now.
     pub children: Vec<ChildStats>,
 }

@@ -219,6 +219,7 @@ fn show_processes(stats: &ProcessStats, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         replaced,
         crashed,
         pending,
+        late,
         children,
     } = stats;
     write!(
@@ -227,6 +228,9 @@ fn show_processes(stats: &ProcessStats, f: &mut fmt::Formatter<'_>) -> fmt::Resu
     )?;
     if *pending > 0 {
         write!(f, ", {pending} morsels wait")?;
+    }
+    if *late > 0 {
+        write!(f, ", {late} late morsels given to a second worker")?;
     }
     for child in children {
         let ChildStats {

@@ -123,7 +123,7 @@ impl ChildSlot {
         let mut session = Session::new(self, child);
         let end = poll_fn(|cx| session.poll(cx)).await;
         let ready = session.ready;
-        let (mut child, mut tasks) = session.into_parts();
+        let (mut child, tasks) = session.into_parts();
         self.shared.set_ready(self.place, false);
         self.shared.set_idle(self.place, false);
         self.shared.set_working(self.place, false);
@@ -175,9 +175,6 @@ impl ChildSlot {
             }
             End::Slow(limit) => {
                 fault = Fault::None;
-                if let Some(front) = tasks.front_mut() {
-                    front.slow += 1;
-                }
                 child.exit_report(|_| {
                     format!("is silent for {limit:?}, and loses its work to another")
                 })

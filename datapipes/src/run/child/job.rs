@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use tokio::time::Instant;
+
 use super::protocol::{self, Counted, RunFacts};
 use crate::Error;
 use crate::batch_buffer::{Rows, SlabPart};
@@ -11,7 +13,7 @@ use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
-use crate::run::morsel::{MorselOutcome, MorselShared, Needed, Notification};
+use crate::run::morsel::{MorselJob, MorselOutcome, MorselShared, Needed, Notification};
 use crate::run::timeline::MorselEvents;
 
 /// A job on its way. If it is dropped before it is finished, it is lost, and the segment notices
@@ -45,6 +47,31 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Makes a job of a morsel's work.
+    pub(super) fn new(job: MorselJob, run: RunFacts) -> Job {
+        let links = &job.shared.chain.links;
+        Job {
+            events: job.events(),
+            run,
+            first: job.first,
+            needed: job.needed,
+            rows: links.iter().find_map(|link| link.rows.clone()),
+            granted: Vec::new(),
+            counters: links
+                .iter()
+                .map(|link| link.context.counters().clone())
+                .collect(),
+            chunk: job.chunk,
+            gauge: job.shared.gauge.clone(),
+            awaited: job.shared.awaited.clone(),
+            morsels: job.shared,
+            outcome: job.outcome,
+            credit: job.credit,
+            put: job.put,
+            notification: job.notification,
+        }
+    }
+
     /// Hands on the job's output, for which there has to be room. Its input stays, here and in the
     /// child.
     pub(super) fn hand_on(&mut self, mut chunk: AnyChunk) {
@@ -127,11 +154,12 @@ pub(super) struct Task {
     pub here: bool,
     /// Number of workers that were too slow with the task.
     pub slow: u32,
-    /// Number of outputs seen when the task is done item by item; those below `delivered` were
-    /// delivered before.
+    /// Number of outputs that its process gave; those below `delivered` were delivered before.
     pub seen: usize,
     /// Number of those outputs that belong to earlier items.
     pub before: usize,
+    /// Time when it was sent to its process.
+    pub sent: Instant,
     /// Bytes that the child asked for to make the task's next item, until they are allowed.
     pub asked: Option<usize>,
     /// Counts of the task; if it is done item by item, counts of the item in progress.
@@ -152,6 +180,7 @@ impl Task {
             slow: 0,
             seen: 0,
             before: 0,
+            sent: Instant::now(),
             asked: None,
             counted: Vec::new(),
         }
@@ -180,6 +209,12 @@ impl Task {
         for (counters, counted) in self.job.counters.iter().zip(self.counted.drain(..)) {
             protocol::uncount(counters, &counted);
         }
+    }
+
+    /// Continues with what a second worker has begun, to which it was sent at this time.
+    pub(super) fn turn_to_second(&mut self, sent: Instant) {
+        self.uncount();
+        (self.seen, self.sent) = (0, sent);
     }
 
     /// Returns true if the item in progress ended the process while it was alone there.

@@ -4,7 +4,8 @@
 //! - [`part`]: information for the children of a segment.
 //! - [`plan`]: the settings that the children of a segment share. [`job`]: the work of a child.
 //! - [`supervisor`]: the children of a segment, managed by one thread.
-//! - [`slots`]: the places of a supervisor, and the work that waits for them.
+//! - [`slots`]: the places of a supervisor, and the work that waits for them. [`late`]: work that a
+//!   worker is late with.
 //! - [`child_slot`]: the life of one place: its child, the replacement when the child ends, and the
 //!   decision which item ended it.
 //! - [`session`]: the life of one child: its jobs and its answers.
@@ -23,6 +24,7 @@ mod executable;
 mod init;
 mod isolate;
 mod job;
+mod late;
 mod log;
 mod part;
 mod plan;
@@ -39,4 +41,9 @@ pub(crate) use executable::{is_child, is_ready};
 pub(crate) use init::init;
 pub(crate) use part::supervisors;
 pub(crate) use protocol::RunFacts;
+#[cfg(all(feature = "testing", feature = "remote"))]
+pub(crate) use remote::hear;
 pub(crate) use supervisor::{Supervisors, shared_memory};
+
+#[cfg(test)]
+mod tests;

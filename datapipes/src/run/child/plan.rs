@@ -50,6 +50,8 @@ pub(crate) struct ChildFigures {
     pub crashed: AtomicU64,
     /// Number of jobs that no child has.
     pub pending: AtomicU64,
+    /// Number of late jobs that a second worker got, too.
+    pub late: AtomicU64,
     alive: Mutex<BTreeMap<ChildKey, Alive>>,
 }
 

@@ -397,6 +397,23 @@ impl Report {
     }
 }
 
+/// Takes any message as a report and as an order.
+#[cfg(all(feature = "testing", feature = "remote"))]
+pub(super) fn hear(parcel: &Parcel) {
+    if let Ok(Report::Output(_, counts, done)) = Report::read(&mut parcel.reader()) {
+        let counters = Counters::default();
+        counts.iter().for_each(|counts| count(&counters, counts));
+        let mut all = Counted::new();
+        add_up(&mut all, counts);
+        add_up(&mut all, done.unwrap_or_default().counted);
+        all.iter().for_each(|counts| uncount(&counters, counts));
+    }
+    let mut from = parcel.reader();
+    if let Ok(Order::Hello) = Order::read(&mut from) {
+        let _ = Hello::decode(&mut from);
+    }
+}
+
 /// Number of counts of a node.
 const COUNTS: usize = 6;
 

@@ -27,6 +27,8 @@ use crate::error::escape;
 
 use acceptor::Acceptor;
 pub(super) use agent::{are_addresses, run as run_agent};
+#[cfg(feature = "testing")]
+pub(crate) use handshake::hear;
 pub(super) use leave::Leave;
 pub(super) use workers::Workers;
 

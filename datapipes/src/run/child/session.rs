@@ -1,5 +1,7 @@
 //! The life of one child: its jobs, its answers, and its end.
 
+mod late;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
@@ -9,10 +11,11 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
+use self::late::Late;
 use super::child_handle::Child;
 use super::job::{Job, Task};
 use super::log::tell;
@@ -92,7 +95,14 @@ pub(super) struct Session<'a> {
     pub ready: bool,
     /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
-    /// Number of bytes of their inputs, each at least [`LEAST_JOB`].
+    /// A late task, which it has before those, and which is in [`LateTasks`](super::late::LateTasks).
+    late: Option<Late>,
+    /// Numbers of jobs that it has before those, and that others do: what is sent of them is dropped.
+    lost: VecDeque<u64>,
+    late_timer: Pin<Box<Sleep>>,
+    /// Time when it last waited for room.
+    had_no_room: Instant,
+    /// Number of bytes of the inputs of the tasks, each at least [`LEAST_JOB`].
     input: usize,
     /// Output of the first task that waits for room, what is counted with it, and the end of the
     /// task if it is the last.
@@ -144,6 +154,10 @@ impl<'a> Session<'a> {
             child,
             ready: false,
             tasks: VecDeque::new(),
+            late: None,
+            lost: VecDeque::new(),
+            late_timer: Box::pin(tokio::time::sleep(START)),
+            had_no_room: Instant::now(),
             input: 0,
             held: None,
             exited: false,
@@ -194,15 +208,14 @@ impl<'a> Session<'a> {
             if self.is_given_up() {
                 return Poll::Ready(End::HandedOver);
             }
-            if self.leaving && self.tasks.is_empty() {
+            if self.leaving && !self.is_busy() {
                 return Poll::Ready(End::Dismissed);
             }
             let gave = self
                 .tell_alive(cx)
                 .and_then(|()| self.allow(cx))
                 .and_then(|()| self.give_work(cx));
-            let is_free =
-                self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
+            let is_free = self.ready && !self.leaving && self.closed.is_none() && !self.is_busy();
             let idle = is_free && self.is_at_work(cx);
             self.slot.shared.set_idle(place, idle);
             self.set_working();
@@ -214,6 +227,7 @@ impl<'a> Session<'a> {
                     return Poll::Ready(End::Unsent(error));
                 }
             }
+            self.poll_late(cx);
             if let Some(end) = self.poll_timer(cx) {
                 return Poll::Ready(end);
             }
@@ -224,6 +238,11 @@ impl<'a> Session<'a> {
 
     fn is_worker(&self) -> bool {
         self.child.machine().is_some()
+    }
+
+    /// Returns true if the child has anything to do.
+    fn is_busy(&self) -> bool {
+        self.first_job().is_some()
     }
 
     /// Returns true if the child takes part in the work: processes of this machine do not while
@@ -238,9 +257,9 @@ impl<'a> Session<'a> {
         let key = (self.child.id(), self.slot.place);
         self.slot.plan().figures.count(key, |alive| {
             alive.items = self.items;
-            alive.jobs = self.tasks.len();
+            alive.jobs = self.jobs();
             alive.bytes = self.bytes;
-            alive.heard = self.heard;
+            alive.heard = self.heard.into_std();
         });
     }
 
@@ -249,7 +268,7 @@ impl<'a> Session<'a> {
         let waits = self.held.is_some() || front.is_some_and(|task| task.asked.is_some());
         let is_stuck = self.ready && front.is_some() && waits;
         self.stuck = is_stuck.then(|| self.stuck.unwrap_or_else(Instant::now));
-        let working = front.is_some() && !waits;
+        let working = (front.is_some() || self.late.is_some()) && !waits;
         self.slot.shared.set_working(self.slot.place, working);
     }
 
@@ -280,10 +299,15 @@ impl<'a> Session<'a> {
     pub(super) fn into_parts(mut self) -> (Child, VecDeque<Task>) {
         if let (Some((chunk, ..)), Some(front)) = (self.held.take(), self.tasks.front_mut()) {
             // It was seen, but is not delivered, and comes again.
-            if front.alone.is_some() {
-                front.seen -= chunk.len;
-            }
+            front.seen -= chunk.len;
         }
+        if self.late.is_some() || !self.lost.is_empty() {
+            // None of the others was begun.
+            self.give_back();
+        }
+        let late = self.late.take();
+        let left = late.and_then(|late| self.slot.shared.late.leave(late.number));
+        self.tasks.extend(left);
         for task in &mut self.tasks {
             task.asked = None;
             task.job.credit.stop_waiting();
@@ -309,6 +333,7 @@ impl<'a> Session<'a> {
                         self.held = Some((chunk, counted, done));
                         // The wait is not the child's fault.
                         self.heard = Instant::now();
+                        self.had_no_room = self.heard;
                         return Ok(Poll::Pending);
                     }
                     Poll::Ready(false) => task.count(counted),
@@ -360,10 +385,13 @@ impl<'a> Session<'a> {
         }
         if !matches!(report, Report::Log(_)) {
             let now = Instant::now();
-            if self.ready && !self.tasks.is_empty() {
+            if self.ready && self.is_busy() {
                 self.slot.shared.heard_after(now - self.heard);
             }
             (self.heard, self.warned) = (now, false);
+        }
+        if self.is_of_others(&report)? {
+            return Ok(None);
         }
         match report {
             Report::Ready if !self.ready => {
@@ -400,12 +428,10 @@ impl<'a> Session<'a> {
                     decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
                 from.end()?;
                 task.asked = None;
-                if task.alone.is_some() {
-                    let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
-                    task.seen += chunk.len;
-                    if known > 0 {
-                        chunk = plan.edge.without_first(chunk, known);
-                    }
+                let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
+                task.seen += chunk.len;
+                if known > 0 {
+                    chunk = plan.edge.without_first(chunk, known);
                 }
                 self.bytes += parcel.len() as u64;
                 // The encoded length is known here, whatever weight the steps report.
@@ -445,7 +471,7 @@ impl<'a> Session<'a> {
         if timer.as_mut().poll(cx).is_pending() {
             return Ok(());
         }
-        timer.as_mut().reset(tokio::time::Instant::now() + *every);
+        timer.as_mut().reset(Instant::now() + *every);
         // To be woken for the next one.
         let _ = timer.as_mut().poll(cx);
         if self.closed.is_none() && self.child.orders.poll_flush(cx).is_ready() {
@@ -464,8 +490,9 @@ impl<'a> Session<'a> {
             };
             // The wait is not the child's fault. A later job does not count: its question says
             // nothing about the first, which may hang.
-            if at == 0 {
+            if at == 0 && self.late.is_none() {
                 self.heard = Instant::now();
+                self.had_no_room = self.heard;
             }
             let room = match task.delivered {
                 0 => task.job.poll_bytes(bytes, cx),
@@ -481,10 +508,10 @@ impl<'a> Session<'a> {
     }
 
     fn done(&mut self, done: Done) -> Result<()> {
-        let task = self
-            .tasks
-            .pop_front()
-            .filter(|task| task.number == done.number);
+        let front = self.tasks.front();
+        let is_front = front.is_some_and(|task| task.number == done.number);
+        // If the report is wrong, the task stays, so that others do it.
+        let task = is_front.then(|| self.tasks.pop_front()).flatten();
         let mut task = task.ok_or_else(|| {
             damaged(format_args!(
                 "the end of job {}, which it does not have",
@@ -498,6 +525,10 @@ impl<'a> Session<'a> {
         // A job that was cancelled before it began tells nothing.
         if done.spent > 0 && self.slot.shared.is_wanted(done.number) {
             self.learn(Duration::from_nanos(done.spent));
+            if task.alone.is_none() {
+                let time = task.sent.max(self.had_no_room).elapsed();
+                self.slot.shared.late.learn(time);
+            }
         }
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
@@ -547,9 +578,9 @@ impl<'a> Session<'a> {
             machine: self.child.machine().map(str::to_owned),
             resident: vitals.map_or(0, |vitals| vitals.resident),
             items: self.items,
-            jobs: self.tasks.len(),
+            jobs: self.jobs(),
             bytes: self.bytes,
-            heard: self.heard,
+            heard: self.heard.into_std(),
         };
         self.unlend(|_, memory| memory.strong_count() > 0);
         let plan = self.slot.plan();
@@ -624,6 +655,9 @@ impl<'a> Session<'a> {
         if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
             return self.unreachable(error);
         }
+        if let Some(last) = self.lose() {
+            return self.send(cx, &Order::Cancel(last), None);
+        }
         let released = self.slot.shared.released();
         if self.cancelled < released {
             self.cancelled = released;
@@ -642,7 +676,9 @@ impl<'a> Session<'a> {
             .tasks
             .front()
             .is_some_and(|task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number));
-        if !self.ready || self.leaving || alone || self.tasks.len() >= self.most_jobs() {
+        // A worker that has lost work is too slow for more until that is over.
+        let is_full = !self.lost.is_empty() || self.jobs() >= self.most_jobs();
+        if !self.ready || self.leaving || alone || is_full {
             return Ok(false);
         }
         let is_worker = self.is_worker();
@@ -650,19 +686,24 @@ impl<'a> Session<'a> {
         if !has_redo && !self.is_at_work(cx) {
             return Ok(false);
         }
+        let is_busy = self.is_busy();
+        let take_late = || (is_worker && !is_busy).then(|| self.slot.shared.take_late())?;
+        let late = if has_redo { None } else { take_late() };
+        let is_late = late.is_some();
         let task = match has_redo {
-            true if !self.tasks.is_empty() => return Ok(false),
+            true if is_busy => return Ok(false),
             true => self
                 .slot
                 .redo
                 .pop_front()
                 .or_else(|| self.slot.shared.take_redo(is_worker)),
+            false if is_late => late,
             // An idle child is a better place for the next job.
-            false if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
+            false if is_busy && self.slot.shared.has_idle() => None,
             false => self
                 .slot
                 .shared
-                .take(self.tasks.back().map(|task| task.number))
+                .take(self.last_job())
                 .map(|(number, job)| Task::new(number, job)),
         };
         let Some(mut task) = task else {
@@ -676,9 +717,9 @@ impl<'a> Session<'a> {
         {
             return Ok(true);
         }
-        if self.tasks.is_empty() {
-            self.heard = Instant::now();
-            self.alone_since = Some(self.heard);
+        let now = Instant::now();
+        if !is_busy {
+            (self.heard, self.alone_since) = (now, Some(now));
         }
         let places = task
             .alone
@@ -700,10 +741,42 @@ impl<'a> Session<'a> {
             taken: task.job.morsels.pace.taken(),
             needed: task.job.needed,
         };
-        task.asked = None;
+        if !is_late {
+            (task.asked, task.sent) = (None, now);
+        }
         self.input += input_bytes(&task);
         self.tasks.push_back(task);
-        self.send(cx, &Order::Job(facts, grants), Some(places))
+        let sent = self.send(cx, &Order::Job(facts, grants), Some(places))?;
+        if is_late && let Some(task) = self.tasks.pop_back() {
+            self.input -= input_bytes(&task);
+            let (number, second) = (task.number, Some(now));
+            self.late = Some(Late { number, second });
+            self.slot
+                .plan()
+                .figures
+                .late
+                .fetch_add(1, Ordering::Relaxed);
+            self.slot.shared.late.share(task);
+        }
+        Ok(sent)
+    }
+
+    /// Returns the number of jobs that the child has.
+    fn jobs(&self) -> usize {
+        self.lost.len() + usize::from(self.late.is_some()) + self.tasks.len()
+    }
+
+    /// Returns the number of the first job that the child has.
+    fn first_job(&self) -> Option<u64> {
+        let late = || self.late.as_ref().map(|late| late.number);
+        let task = || self.tasks.front().map(|task| task.number);
+        self.lost.front().copied().or_else(late).or_else(task)
+    }
+
+    /// Returns the number of the last job that the child has, without those that it lost.
+    fn last_job(&self) -> Option<u64> {
+        let late = || self.late.as_ref().map(|late| late.number);
+        self.tasks.back().map(|task| task.number).or_else(late)
     }
 
     /// Takes back the memory that is not kept: what is gone here, or has no granted rows. If the
@@ -795,8 +868,8 @@ impl<'a> Session<'a> {
                 .checked_add(limit.unwrap_or(SILENCE))
                 .unwrap_or(since + SILENCE);
             let limit = limit.filter(|limit| since.checked_add(*limit).is_some());
-            if self.timer.deadline() != deadline.into() {
-                self.timer.as_mut().reset(deadline.into());
+            if self.timer.deadline() != deadline {
+                self.timer.as_mut().reset(deadline);
             }
             if self.timer.as_mut().poll(cx).is_pending() {
                 return None;
@@ -807,17 +880,20 @@ impl<'a> Session<'a> {
                     if self.closed.is_some() {
                         return Some(End::Closed);
                     }
-                    let unwanted = self
-                        .tasks
-                        .front()
-                        .is_some_and(|task| !self.slot.shared.is_wanted(task.number));
-                    if self.ready && unwanted {
+                    if self.ready && self.is_cancelled() {
                         return Some(End::Dismissed);
                     }
-                    return Some(match self.slow_limit() {
-                        Some(_) => End::Slow(limit),
-                        None => End::Silent(limit),
-                    });
+                    if self.slow_limit().is_none() {
+                        return Some(End::Silent(limit));
+                    }
+                    match (&self.late, self.tasks.front_mut()) {
+                        (Some(late), _) => {
+                            let late_tasks = &self.slot.shared.late;
+                            late_tasks.with(late.number, |task| task.slow += 1);
+                        }
+                        (None, front) => front.into_iter().for_each(|front| front.slow += 1),
+                    }
+                    return Some(End::Slow(limit));
                 }
                 None => {
                     if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
@@ -844,14 +920,22 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Returns true if nobody wants what the child does.
+    fn is_cancelled(&self) -> bool {
+        let first = self.first_job();
+        first.is_some_and(|first| !self.slot.shared.is_wanted(first))
+    }
+
     /// Returns the time that the child may be silent now.
     fn limit(&self) -> Option<Duration> {
         if !self.ready {
             return Some(START);
         }
-        let front = self.tasks.front()?;
-        if !self.slot.shared.is_wanted(front.number) {
+        if self.is_cancelled() {
             return Some(GRACE);
+        }
+        if !self.is_busy() {
+            return None;
         }
         self.slot.plan().processes.time_limit.or(self.slow_limit())
     }
@@ -860,8 +944,13 @@ impl<'a> Session<'a> {
     /// user gave a limit.
     fn slow_limit(&self) -> Option<Duration> {
         let processes = &self.slot.plan().processes;
-        let front = self.tasks.front()?;
-        if !self.ready || processes.time_limit.is_some() {
+        let late = || {
+            let late = self.late.as_ref()?;
+            self.slot.shared.late.with(late.number, |task| task.slow)
+        };
+        let front = || self.tasks.front().map(|front| front.slow);
+        let slow = late().or_else(front).unwrap_or(0);
+        if !self.ready || !self.is_busy() || processes.time_limit.is_some() {
             return None;
         }
         let workers = self.slot.shared.ready_workers();
@@ -873,7 +962,7 @@ impl<'a> Session<'a> {
         let at_least = processes.silence(has_others)?;
         let silence = self.slot.shared.longest_silence().unwrap_or(FIRST_SILENCE);
         let silence = silence.saturating_mul(SLOW).max(at_least);
-        Some(silence.saturating_mul(1 << front.slow.min(16)))
+        Some(silence.saturating_mul(1 << slow.min(16)))
     }
 }
 

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::job::{Job, Task};
+use super::late::LateTasks;
 use super::plan::ChildrenPlan;
 use crate::{Error, ErrorKind};
 
@@ -42,6 +43,8 @@ pub(super) struct SlotsShared {
     pending: RefCell<BTreeMap<u64, Job>>,
     /// Tasks of workers that were lost, to be done item by item before any later work.
     redo: RefCell<BTreeMap<u64, Task>>,
+    /// Tasks that a worker of another machine is late with.
+    pub late: LateTasks,
     /// Longest recent time between two answers of a child with work.
     silence: Cell<Option<Duration>>,
     /// Number of workers of other machines.
@@ -85,6 +88,7 @@ impl SlotsShared {
             plan,
             pending: RefCell::default(),
             redo: RefCell::default(),
+            late: LateTasks::default(),
             silence: Cell::new(None),
             workers: Cell::new(0),
             surplus: Cell::new(0),
@@ -126,7 +130,7 @@ impl SlotsShared {
                 self.wake();
                 return false;
             }
-            rest.as_mut().reset((Instant::now() + STANDSTILL).into());
+            rest.as_mut().reset(Instant::now() + STANDSTILL);
         }
         true
     }
@@ -157,11 +161,12 @@ impl SlotsShared {
         self.epoch.set(false);
         let pending = self.change_pending(std::mem::take);
         let redo = self.redo.take();
+        let late: Vec<Task> = self.late.drain().collect();
         self.deaths.set(0);
         self.broken.replace(None);
         self.wake();
         // Last, as values of users may panic when they are dropped.
-        drop((pending, redo));
+        drop((pending, redo, late));
     }
 
     pub(super) fn wake(&self) {
@@ -379,6 +384,14 @@ impl SlotsShared {
         job
     }
 
+    /// Returns a late task for a second worker, if it comes before the work that no worker has.
+    pub(super) fn take_late(&self) -> Option<Task> {
+        let late = self.late.first()?;
+        let pending = self.pending.borrow();
+        let is_first = pending.keys().next().is_none_or(|&job| late < job);
+        is_first.then(|| self.late.take(late))?
+    }
+
     /// Returns true if something waits that is asked for before the job with a number, and that a
     /// worker, or a process of this machine, may do.
     pub(super) fn waits_before(&self, number: u64, is_worker: bool) -> bool {
@@ -465,8 +478,9 @@ impl SlotsShared {
         self.broken.borrow_mut().get_or_insert((kind, said));
         let pending = self.change_pending(std::mem::take);
         let redo = std::mem::take(&mut *self.redo.borrow_mut());
-        let redo = redo.into_values().map(|task| task.job);
-        for job in pending.into_values().chain(redo) {
+        let tasks = redo.into_values().chain(self.late.drain());
+        let tasks = tasks.map(|task| task.job);
+        for job in pending.into_values().chain(tasks) {
             self.fail(job);
         }
         self.wake();

@@ -86,27 +86,7 @@ pub(crate) struct Lease {
 
 impl Spawner for Lease {
     fn spawn(&self, job: MorselJob) -> MorselTask {
-        let links = &job.shared.chain.links;
-        self.send(Job {
-            events: job.events(),
-            run: self.run,
-            first: job.first,
-            needed: job.needed,
-            rows: links.iter().find_map(|link| link.rows.clone()),
-            granted: Vec::new(),
-            counters: links
-                .iter()
-                .map(|link| link.context.counters().clone())
-                .collect(),
-            chunk: job.chunk,
-            gauge: job.shared.gauge.clone(),
-            morsels: job.shared.clone(),
-            outcome: job.outcome,
-            credit: job.credit,
-            awaited: job.shared.awaited.clone(),
-            put: job.put,
-            notification: job.notification,
-        });
+        self.send(Job::new(job, self.run));
         MorselTask::Elsewhere
     }
 

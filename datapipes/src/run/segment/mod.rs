@@ -100,4 +100,4 @@ impl ErasedChunks for Segment {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::run) mod tests;

@@ -265,10 +265,10 @@ impl Agent {
                 std::process::exit(1);
             })?;
         }
-        eprintln!(
-            "datapipes: {} worker processes for {}",
-            agent.processes, agent.url
-        );
+        match agent.processes {
+            1 => eprintln!("datapipes: 1 worker process for {}", agent.url),
+            more => eprintln!("datapipes: {more} worker processes for {}", agent.url),
+        }
         // A process ends with the thread that started it, so these threads last as long as this
         // process.
         let keep = |place: usize| {

@@ -216,6 +216,25 @@ pub(super) async fn enter(
     Ok(())
 }
 
+/// Takes any bytes as those of a worker, and of a trainer, that connects, and then as the messages of one
+/// that was let in.
+#[cfg(feature = "testing")]
+pub(crate) fn hear(bytes: &[u8]) {
+    let ends = || {
+        let read = std::io::Cursor::new(bytes.to_vec());
+        Ends::new(Box::pin(read), Box::pin(tokio::io::sink()), [0; 32])
+    };
+    crate::run::block_on(async {
+        let _ = let_in(&mut ends(), "token").await;
+        let _ = enter(&mut ends(), "token", 0, None).await;
+        let mut take = ends().take;
+        take.set_most(MOST_KNOWN);
+        while let Some(parcel) = poll_fn(|cx| take.poll_parcel(cx)).await {
+            super::super::protocol::hear(&parcel);
+        }
+    });
+}
+
 /// Reads if the trainer goes on.
 fn verdict(from: &mut Reader<'_>) -> Result<()> {
     if bool::decode(from)? {

@@ -19,7 +19,7 @@ use crate::{Arity, Context, Graph, Item, Items, Origin, Work};
 
 /// Jobs that nobody works on until the test does.
 #[derive(Clone, Default)]
-struct Jobs(Arc<Mutex<VecDeque<MorselJob>>>);
+pub(in crate::run) struct Jobs(Arc<Mutex<VecDeque<MorselJob>>>);
 
 impl Spawner for Jobs {
     fn spawn(&self, job: MorselJob) -> MorselTask {
@@ -34,7 +34,7 @@ impl Jobs {
     }
 
     /// Takes the oldest job.
-    fn next(&self) -> Option<MorselJob> {
+    pub(in crate::run) fn next(&self) -> Option<MorselJob> {
         lock(&self.0).pop_front()
     }
 }
@@ -61,7 +61,7 @@ fn complete(job: MorselJob, ns: u64) {
 }
 
 /// Settings of a segment of one step that changes nothing.
-fn settings(work: Work, workers: usize, jobs: &Jobs) -> SegmentSettings {
+pub(in crate::run) fn settings(work: Work, workers: usize, jobs: &Jobs) -> SegmentSettings {
     let graph = Graph::<u64>::from_vec(Vec::new()).map(|n| n);
     let flow = Flow::new(&graph.root());
     let (above, node) = (&flow.nodes[0].node, &flow.nodes[1].node);
@@ -105,7 +105,7 @@ fn settings(work: Work, workers: usize, jobs: &Jobs) -> SegmentSettings {
 }
 
 /// Starts a segment over so many numbers.
-fn segment(items: u64, settings: SegmentSettings) -> Segment {
+pub(in crate::run) fn segment(items: u64, settings: SegmentSettings) -> Segment {
     let results = (0..items).map(|n| Ok(Item::new(n, Origin::root(0, n))));
     Segment::new(
         Box::new(Items::from_results(results.collect::<Vec<_>>())),
