@@ -40,8 +40,8 @@ pub struct Rng {
     first: [u32; BLOCK],
     /// Number of words drawn of the first block.
     drawn: usize,
-    /// What follows the first block, once it was drawn, or a position was sought. It makes several
-    /// blocks at once, more than most items need.
+    /// Stream after the first block, or from a position that was sought. It makes several blocks at
+    /// once, more than most items need.
     rest: Option<ChaCha8Rng>,
 }
 
@@ -266,7 +266,9 @@ mod tests {
         }
         // A draw of two words, one of which is in the first block.
         let mut rng = Rng::from_key(key);
-        (0..15).for_each(|_| drop(rng.next_u32()));
+        for _ in 1..BLOCK {
+            rng.next_u32();
+        }
         assert_eq!(
             rng.next_u64(),
             u64::from(words[15]) | u64::from(words[16]) << 32
