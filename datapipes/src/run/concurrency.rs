@@ -21,9 +21,11 @@
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
 //! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
-//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After four
+//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After three
 //! times as long the number doubles, and again, so that it is larger the longer the round trip is.
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
+//! In the first round each morsel that met no queue makes room for one more, up to twice the number,
+//! as in TCP's slow start.
 //!
 //! The code reads no clock; the caller passes the time. The limit of one store, over all its
 //! readers, is `Limit` of `datapipes-io`.
@@ -37,7 +39,7 @@ pub(crate) const PROBE: usize = 8;
 const NEAR: Duration = Duration::from_millis(8);
 /// Time after which morsels begin even if answers are on the way, and the last time at which more
 /// begin before one has completed.
-const LAST: Duration = Duration::from_millis(128);
+const LAST: Duration = Duration::from_millis(72);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.
 const ARRIVING: u64 = 4;
@@ -183,7 +185,7 @@ impl Concurrency {
         }
         self.size = self.far_size.min(self.most);
         self.far_size *= 2;
-        self.due = Some(due * 4).filter(|&due| due <= LAST);
+        self.due = Some(due * 3).filter(|&due| due <= LAST);
     }
 
     /// Returns the number found so far; during a trial, the number before it.
@@ -242,7 +244,9 @@ impl Measured {
             (None, _) => spent >= LEAST_ROUND,
         };
         if round.morsels < round.of || !is_long {
-            return size;
+            let is_first = self.best.is_infinite();
+            let grows = is_first && wanted && took < CROWDED * mean && size < 2 * round.of;
+            return size + usize::from(grows);
         }
         let next = Round {
             begun: Some((now, complete)),
@@ -298,11 +302,13 @@ impl Measured {
             true => self.enough().min(whole as f64),
             false => GAIN * whole as f64 + SPARE,
         };
-        // If the number changes by more than a quarter, another trial follows soon.
-        let is_found = (0.75..=1.0).contains(&(enough / whole as f64));
-        self.hold = match is_found {
-            true => (self.hold * 2).clamp(HOLD, MOST_HOLD),
-            false => 1,
+        // If the number changes by more than a quarter, another trial follows soon; later each time
+        // that the number was too large again, since a trial costs throughput.
+        self.hold = match enough / whole as f64 {
+            0.75..=1.0 => (self.hold * 2).clamp(HOLD, MOST_HOLD),
+            _ if self.hold >= HOLD => 1,
+            change if change > 1.0 => self.hold,
+            _ => (self.hold * 2).min(HOLD / 2),
         };
         self.left = self.hold;
         enough as usize
