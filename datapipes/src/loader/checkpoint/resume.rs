@@ -83,7 +83,7 @@ impl Checkpoint {
                 .map_err(|why| refused(format!("rank {rank} of {world} cannot go on: {why}")))
         });
         let mut parts = parts.collect::<Result<Vec<_>>>()?;
-        let in_turn: Arc<[Share]> = parts.iter().map(|(share, ..)| *share).collect();
+        let in_turn: Arc<[RankShare]> = parts.iter().map(|(share, ..)| *share).collect();
         parts
             .iter_mut()
             .for_each(|(_, _, resume)| resume.in_turn = in_turn.clone());

@@ -4,7 +4,7 @@ use std::any::{Any, TypeId};
 use std::sync::{Arc, Weak};
 use std::task::{self, Poll};
 
-use super::{Engine, Share};
+use super::{Engine, RankShare};
 use crate::context::{FirstSteps, RunInfo};
 use crate::graph::{AnyItems, Edge, Flow, FlowNode, Look, Op};
 use crate::items::Demand;
@@ -18,11 +18,11 @@ const MANY: usize = 1024;
 pub(super) struct StepsOf {
     engine: Weak<Engine>,
     info: RunInfo,
-    ranks: Arc<[Share]>,
+    ranks: Arc<[RankShare]>,
 }
 
 impl StepsOf {
-    pub fn new(engine: &Arc<Engine>, info: &RunInfo, ranks: Arc<[Share]>) -> Self {
+    pub fn new(engine: &Arc<Engine>, info: &RunInfo, ranks: Arc<[RankShare]>) -> Self {
         StepsOf {
             engine: Arc::downgrade(engine),
             ranks,
@@ -34,7 +34,7 @@ impl StepsOf {
         }
     }
 
-    fn context(&self, node: &FlowNode, share: Share) -> Context {
+    fn context(&self, node: &FlowNode, share: RankShare) -> Context {
         let info = RunInfo {
             rank: share.rank,
             uneven: share.uneven,
@@ -48,7 +48,7 @@ impl StepsOf {
     /// Returns the steps in the epoch of one rank.
     fn of_rank(
         &self,
-        share: Share,
+        share: RankShare,
         node: &str,
         (of_type, output): (TypeId, Box<dyn Any + Send>),
         of: &[Origin],

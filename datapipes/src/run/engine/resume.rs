@@ -20,7 +20,7 @@ pub(crate) struct Resume {
     pub other_ranks: bool,
     /// Ranks that this process reads in turn, and which share its bytes; empty if it
     /// reads one.
-    pub in_turn: Arc<[Share]>,
+    pub in_turn: Arc<[RankShare]>,
 }
 
 /// Rank whose part of the data an epoch reads: the loader's own, or a rank of the job that began
@@ -31,9 +31,9 @@ pub(crate) struct RankShare {
     pub uneven: Option<Uneven>,
 }
 
-impl Share {
+impl RankShare {
     /// Returns the step that a step of this rank is where several ranks are read in turn.
-    pub fn step_in_turn(self, step: u64, ranks: &[Share]) -> u64 {
+    pub fn step_in_turn(self, step: u64, ranks: &[RankShare]) -> u64 {
         let turn = ranks.iter().position(|one| *one == self);
         step * ranks.len().max(1) as u64 + turn.unwrap_or(0) as u64
     }
