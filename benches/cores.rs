@@ -1,15 +1,19 @@
 //! Rates by the number of workers, up to one for each core: tar shards (W1), images in threads and in
-//! processes (W2), integers (W5), and work of 10, 100 and 1,000 µs an item.
+//! processes (W2), integers (W5), and work of 10, 100 and 1,000 µs an item. `waits` has items that
+//! sleep, so that up to 256 workers need few cores: what is left is what the executor itself does, the
+//! lock of the pool, the order and the consumer's thread.
 //!
-//! `cargo bench --bench cores [-- --json] [CASE...]`. One line a case and number of workers. The floor is
-//! the same work on as many bare threads, each with its share; that of W5 is the loader without workers.
+//! `cargo bench --bench cores [-- --json] [CASE...]`, with W1, W2, W5, work or waits. One line a case and
+//! number of workers. The floor is the same work on as many bare threads, each with its share; that of
+//! W5 is the loader without workers.
 
 mod support;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use datapipes::{BoxError, DType, DataLoader, Graph, Rng, Tensor};
@@ -50,7 +54,25 @@ fn main() -> Result<(), BoxError> {
     }
     if wanted("work") {
         for micros in [1000, 100, 10] {
-            work(&lines, &numbers, micros)?;
+            let units = units(micros);
+            let work = move |_| {
+                std::hint::black_box(spin(units));
+            };
+            let name = format!("work of {micros} µs an item");
+            alike(&lines, &name, &numbers, 200_000 / micros, work)?;
+        }
+    }
+    if wanted("waits") {
+        for millis in [10, 2] {
+            // Half of the time, or half more, so that results come out of order.
+            let wait = move |n: u64| {
+                let share = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                sleep(Duration::from_micros(
+                    1000 * millis / 2 + (1000 * millis * share >> 32),
+                ));
+            };
+            let name = format!("waits of {millis} ms an item");
+            alike(&lines, &name, &[8, 32, 128, 256], 500 / millis, wait)?;
         }
     }
     Ok(())
@@ -185,24 +207,33 @@ fn spin(units: u64) -> u64 {
     })
 }
 
-fn work(lines: &Lines, numbers: &[usize], micros: u64) -> Result<(), BoxError> {
+/// Returns the units of work that take so long.
+fn units(micros: u64) -> u64 {
     const UNITS: u64 = 50_000_000;
     let begun = Instant::now();
     std::hint::black_box(spin(UNITS));
-    let units = (micros as f64 * 1e-6 * UNITS as f64 / begun.elapsed().as_secs_f64()) as u64;
+    (micros as f64 * 1e-6 * UNITS as f64 / begun.elapsed().as_secs_f64()) as u64
+}
+
+/// Does something for each of so many items a worker.
+fn alike(
+    lines: &Lines,
+    name: &str,
+    numbers: &[usize],
+    each: u64,
+    act: impl Fn(u64) + Copy + Send + Sync + 'static,
+) -> Result<(), BoxError> {
     for &workers in numbers {
-        let items = workers as u64 * 200_000 / micros;
-        let graph = Graph::range(0..items).map(move |n| n ^ (spin(units) & 1));
+        let items = workers as u64 * each;
+        let graph = Graph::range(0..items).map(act);
         let loader = DataLoader::builder(graph).workers(workers).build()?;
         let floor = || {
-            threads(workers, |_| {
-                for _ in 0..items / workers as u64 {
-                    std::hint::black_box(spin(units));
-                }
-            });
+            threads(workers, |thread| {
+                (0..each).for_each(|n| act(thread as u64 * each + n))
+            })
         };
         let mut cases = [case("bare threads", floor), again("loader", loader)];
-        let name = format!("work of {micros} µs an item, {workers} workers");
+        let name = format!("{name}, {workers} workers");
         lines.beside(&name, items as f64, ROUNDS, &mut cases, (0.95, 0.0));
     }
     Ok(())
