@@ -700,6 +700,7 @@ impl<'a> Session<'a> {
             false if is_late => late,
             // An idle child is a better place for the next job.
             false if is_busy && self.slot.shared.has_idle() => None,
+            false if is_busy && self.slot.shared.is_late_first() => None,
             false => self
                 .slot
                 .shared
@@ -757,6 +758,8 @@ impl<'a> Session<'a> {
                 .late
                 .fetch_add(1, Ordering::Relaxed);
             self.slot.shared.late.share(task);
+            // Others take what comes after it.
+            self.slot.shared.wake();
         }
         Ok(sent)
     }

@@ -384,12 +384,24 @@ impl SlotsShared {
         job
     }
 
-    /// Returns a late task for a second worker, if it comes before the work that no worker has.
-    pub(super) fn take_late(&self) -> Option<Task> {
+    /// Returns the number of a late task for a second worker, if it comes before the work that no
+    /// worker has.
+    fn first_late(&self) -> Option<u64> {
         let late = self.late.first()?;
         let pending = self.pending.borrow();
         let is_first = pending.keys().next().is_none_or(|&job| late < job);
-        is_first.then(|| self.late.take(late))?
+        is_first.then_some(late)
+    }
+
+    /// Returns true if a worker is to take no other work while it has some, so that it is free for a
+    /// late task.
+    pub(super) fn is_late_first(&self) -> bool {
+        self.first_late().is_some()
+    }
+
+    /// Returns the task of [`is_late_first`](SlotsShared::is_late_first).
+    pub(super) fn take_late(&self) -> Option<Task> {
+        self.late.take(self.first_late()?)
     }
 
     /// Returns true if something waits that is asked for before the job with a number, and that a

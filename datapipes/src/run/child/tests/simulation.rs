@@ -428,6 +428,19 @@ fn without_faults_nothing_is_done_twice() {
     );
 }
 
+/// Others have work for two seconds when it begins to stand still.
+#[test]
+fn row_151_a_worker_that_stands_still_holds_up_others_for_about_the_usual_time_of_its_work() {
+    let item = Duration::from_millis(50);
+    let made = epoch(4000, (4, item), |machines| async move {
+        sleep(Duration::from_secs(10)).await;
+        let until = Instant::now() + Duration::from_secs(60);
+        machines[0].stopped.set(Some(until));
+    });
+    assert!(made.late > 0, "{made:?}");
+    assert!(made.pause < Duration::from_millis(800), "{made:?}");
+}
+
 /// Any faults in any order: machines that stand still, are slow, crash, or send what nobody expects.
 fn faulty(seed: u64, workers: usize, items: u64) {
     let made = epoch(items, (workers, ITEM), move |machines| async move {
