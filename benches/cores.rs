@@ -68,7 +68,7 @@ fn main() -> Result<(), BoxError> {
             let wait = move |n: u64| {
                 let share = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                 sleep(Duration::from_micros(
-                    1000 * millis / 2 + (1000 * millis * share >> 32),
+                    1000 * millis / 2 + ((1000 * millis * share) >> 32),
                 ));
             };
             let name = format!("waits of {millis} ms an item");

@@ -496,7 +496,10 @@ fn rates() {
                     machine.slow.set(if is_slow(place) { 10 } else { 1 });
                 }
                 let mut rng = Rng::from_key([7; 4]);
-                while lost {
+                if !lost {
+                    return;
+                }
+                loop {
                     sleep(Duration::from_secs(1)).await;
                     let place = rng.next_u64() as usize % machines.len();
                     machines[place].dies.set(true);
