@@ -663,6 +663,10 @@ fn a_store_is_looked_into() {
             json!({ "index": 1, "tokens": 3, "text": "good day <eos>" })
         );
     }
+    let shown = look("datatrove/corpus.ds", &["--as", "bytes"]);
+    assert_eq!(shown[0]["size"], 10);
+    place.write("other/corpus.ds", "not of datatrove");
+    assert_eq!(look("other/corpus.ds", &[])[0]["size"], 16);
     let shown = look("in.jsonl", &words);
     assert_eq!(
         shown[0]["cause"],

@@ -12,7 +12,7 @@ use datapipes_text::TokenStore;
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
-use super::kind::Kind;
+use super::kind::{As, Kind};
 use super::sets;
 use super::shown::with_errors;
 use crate::lock::open;
@@ -33,16 +33,17 @@ pub enum Found {
 const HEAD: u64 = 512;
 
 /// Returns the content of a path or URL, and the errors of its listing. With a lock, files that are
-/// missing, new or changed since are refused.
+/// missing, new or changed since are refused. A token store is one unless it is seen as something
+/// else than rows.
 ///
 /// # Errors
 /// `NotFound` if there is nothing; the errors of the store.
-pub fn find(place: &str, lock: Option<&Lock>) -> Result<(Found, Vec<Error>)> {
+pub fn find(place: &str, lock: Option<&Lock>, seen_as: As) -> Result<(Found, Vec<Error>)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     if let Some(rest) = place.strip_prefix("file://") {
         // After the host, which is empty or this machine.
         let path = &rest[rest.find('/').unwrap_or(rest.len())..];
-        return find(&decoded(path), lock);
+        return find(&decoded(path), lock, seen_as);
     }
     let local = Path::new(place);
     if !place.contains("://") {
@@ -54,6 +55,7 @@ pub fn find(place: &str, lock: Option<&Lock>) -> Result<(Found, Vec<Error>)> {
             return Ok((Found::Lmdb(local.to_owned()), Vec::new()));
         }
         if lock.is_none()
+            && matches!(seen_as, As::Auto | As::Rows)
             && let Some(store) = sets::token_store(local)?
         {
             return Ok((Found::Tokens(store), Vec::new()));

@@ -54,7 +54,7 @@ pub fn graph(
         }
         Found::Mds(store) => sets::mds(store, seen_as),
         Found::Lmdb(path) => sets::lmdb(&path, seen_as),
-        Found::Tokens(store) => sets::documents(store, tokenizer, seen_as),
+        Found::Tokens(store) => sets::documents(store, tokenizer),
     }
 }
 

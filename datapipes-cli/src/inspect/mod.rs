@@ -121,7 +121,7 @@ fn run(
     } else {
         seen_as
     };
-    let found = files::find(place, lock).and_then(|(found, errors)| {
+    let found = files::find(place, lock, seen_as).and_then(|(found, errors)| {
         let tokenizer = tokenizer.map(HfTokenizer::from_file).transpose()?;
         graphs::graph(found, seen_as, outputs.dump.is_some(), tokenizer)
             .map(|graph| (graph, errors))

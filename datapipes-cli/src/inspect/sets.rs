@@ -127,7 +127,9 @@ pub fn token_store(path: &Path) -> Result<Option<TokenStore>> {
         Some("bin" | "idx") if is_megatron(&path.with_extension("idx")) => {
             TokenStore::megatron(path.with_extension("")).map(Some)
         }
-        Some("ds") if path.is_file() => TokenStore::datatrove(path).map(Some),
+        Some("ds") if path.with_extension("ds.index").is_file() => {
+            TokenStore::datatrove(path).map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -142,16 +144,8 @@ fn is_megatron(index: &Path) -> bool {
 /// Shows the documents of a token store, as text if there is a tokenizer.
 ///
 /// # Errors
-/// Returns an error for an unsupported view, and for another tokenizer than that of the store.
-pub fn documents(
-    mut store: TokenStore,
-    tokenizer: Option<HfTokenizer>,
-    seen_as: As,
-) -> Result<Graph<Shown>> {
-    if !matches!(seen_as, As::Auto | As::Rows) {
-        let message = "a token store is seen as rows";
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
+/// Returns an error for another tokenizer than that of the store.
+pub fn documents(mut store: TokenStore, tokenizer: Option<HfTokenizer>) -> Result<Graph<Shown>> {
     if let Some(tokenizer) = &tokenizer {
         store = store.for_tokenizer(tokenizer)?;
     }

@@ -460,7 +460,7 @@ fn law_9_wrong_orders_do_not_start() {
             built(data(0, 3).shard(), 4, drop),
         ),
         (
-            "2 ranks, and nothing said",
+            "2 ranks, and nothing says",
             built(data(0, 9).shard(), 2, None),
         ),
         (

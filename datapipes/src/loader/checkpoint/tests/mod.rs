@@ -243,7 +243,8 @@ fn a_scan_goes_on_if_it_keeps_its_state() {
         .build();
     let problem = build.unwrap_err().to_string();
     assert!(
-        problem.contains("scan: an epoch cannot go on") && problem.contains("`scan_resumable`"),
+        problem.contains("scan: an epoch cannot be resumed")
+            && problem.contains("`scan_resumable`"),
         "{problem}"
     );
 }
