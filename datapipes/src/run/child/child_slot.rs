@@ -244,14 +244,15 @@ impl ChildSlot {
                 None => {
                     // Item by item. Items that were delivered already need not be made again if
                     // they are known.
-                    let from = if self.plan().arity == Arity::One {
-                        task.delivered
-                    } else {
-                        0
+                    let from = match self.plan().arity {
+                        // A second worker may have made fewer than the first one delivered. Only
+                        // its own are counted.
+                        Arity::One => task.delivered.min(task.seen),
+                        _ => {
+                            task.uncount();
+                            0
+                        }
                     };
-                    if from < task.delivered {
-                        task.uncount();
-                    }
                     task.turn_to(from, from);
                 }
                 // All output of the item has come, and the process ended after it.

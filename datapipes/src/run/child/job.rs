@@ -160,6 +160,8 @@ pub(super) struct Task {
     pub before: usize,
     /// Time when it was sent to its process.
     pub sent: Instant,
+    /// True if its process was late with it and answered before another one: it has the task for good.
+    pub answered: bool,
     /// Bytes that the child asked for to make the task's next item, until they are allowed.
     pub asked: Option<usize>,
     /// Counts of the task; if it is done item by item, counts of the item in progress.
@@ -181,6 +183,7 @@ impl Task {
             seen: 0,
             before: 0,
             sent: Instant::now(),
+            answered: false,
             asked: None,
             counted: Vec::new(),
         }

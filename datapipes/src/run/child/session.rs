@@ -265,7 +265,9 @@ impl<'a> Session<'a> {
 
     fn set_working(&mut self) {
         let front = self.tasks.front();
-        let waits = self.held.is_some() || front.is_some_and(|task| task.asked.is_some());
+        // What is after a late task is not in progress.
+        let waits = self.late.is_none()
+            && (self.held.is_some() || front.is_some_and(|task| task.asked.is_some()));
         let is_stuck = self.ready && front.is_some() && waits;
         self.stuck = is_stuck.then(|| self.stuck.unwrap_or_else(Instant::now));
         let working = (front.is_some() || self.late.is_some()) && !waits;
@@ -306,7 +308,7 @@ impl<'a> Session<'a> {
             self.give_back();
         }
         let late = self.late.take();
-        let left = late.and_then(|late| self.slot.shared.late.leave(late.number));
+        let left = late.and_then(|late| self.slot.shared.late.leave(late.key));
         self.tasks.extend(left);
         for task in &mut self.tasks {
             task.asked = None;
@@ -527,7 +529,10 @@ impl<'a> Session<'a> {
             self.learn(Duration::from_nanos(done.spent));
             if task.alone.is_none() {
                 let time = task.sent.max(self.had_no_room).elapsed();
-                self.slot.shared.late.learn(time);
+                if self.slot.shared.late.learn(time) {
+                    // Those that wait since before can be late from now on.
+                    self.slot.shared.wake();
+                }
             }
         }
         task.count(done.counted);
@@ -662,11 +667,7 @@ impl<'a> Session<'a> {
         if self.cancelled < released {
             self.cancelled = released;
             self.slot.redo.retain(|task| task.number >= released);
-            if self
-                .tasks
-                .front()
-                .is_some_and(|task| task.number < released)
-            {
+            if self.first_job().is_some_and(|first| first < released) {
                 self.heard = Instant::now();
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
@@ -688,8 +689,7 @@ impl<'a> Session<'a> {
         }
         let is_busy = self.is_busy();
         let take_late = || (is_worker && !is_busy).then(|| self.slot.shared.take_late())?;
-        let late = if has_redo { None } else { take_late() };
-        let is_late = late.is_some();
+        let (late, late_task) = if has_redo { None } else { take_late() }.unzip();
         let task = match has_redo {
             true if is_busy => return Ok(false),
             true => self
@@ -697,7 +697,7 @@ impl<'a> Session<'a> {
                 .redo
                 .pop_front()
                 .or_else(|| self.slot.shared.take_redo(is_worker)),
-            false if is_late => late,
+            false if late.is_some() => late_task,
             // An idle child is a better place for the next job.
             false if is_busy && self.slot.shared.has_idle() => None,
             false if is_busy && self.slot.shared.is_late_first() => None,
@@ -742,22 +742,24 @@ impl<'a> Session<'a> {
             taken: task.job.morsels.pace.taken(),
             needed: task.job.needed,
         };
-        if !is_late {
-            (task.asked, task.sent) = (None, now);
+        if late.is_none() {
+            (task.asked, task.sent, task.answered) = (None, now, false);
         }
         self.input += input_bytes(&task);
         self.tasks.push_back(task);
         let sent = self.send(cx, &Order::Job(facts, grants), Some(places))?;
-        if is_late && let Some(task) = self.tasks.pop_back() {
+        if let Some(key) = late
+            && let Some(task) = self.tasks.pop_back()
+        {
             self.input -= input_bytes(&task);
-            let (number, second) = (task.number, Some(now));
-            self.late = Some(Late { number, second });
+            let second = Some(now);
+            self.late = Some(Late { key, second });
             self.slot
                 .plan()
                 .figures
                 .late
                 .fetch_add(1, Ordering::Relaxed);
-            self.slot.shared.late.share(task);
+            self.slot.shared.late.share(key, task);
             // Others take what comes after it.
             self.slot.shared.wake();
         }
@@ -771,14 +773,14 @@ impl<'a> Session<'a> {
 
     /// Returns the number of the first job that the child has.
     fn first_job(&self) -> Option<u64> {
-        let late = || self.late.as_ref().map(|late| late.number);
+        let late = || self.late.as_ref().map(|late| late.key.number);
         let task = || self.tasks.front().map(|task| task.number);
         self.lost.front().copied().or_else(late).or_else(task)
     }
 
     /// Returns the number of the last job that the child has, without those that it lost.
     fn last_job(&self) -> Option<u64> {
-        let late = || self.late.as_ref().map(|late| late.number);
+        let late = || self.late.as_ref().map(|late| late.key.number);
         self.tasks.back().map(|task| task.number).or_else(late)
     }
 
@@ -892,7 +894,7 @@ impl<'a> Session<'a> {
                     match (&self.late, self.tasks.front_mut()) {
                         (Some(late), _) => {
                             let late_tasks = &self.slot.shared.late;
-                            late_tasks.with(late.number, |task| task.slow += 1);
+                            late_tasks.with(late.key, |task| task.slow += 1);
                         }
                         (None, front) => front.into_iter().for_each(|front| front.slow += 1),
                     }
@@ -949,7 +951,7 @@ impl<'a> Session<'a> {
         let processes = &self.slot.plan().processes;
         let late = || {
             let late = self.late.as_ref()?;
-            self.slot.shared.late.with(late.number, |task| task.slow)
+            self.slot.shared.late.with(late.key, |task| task.slow)
         };
         let front = || self.tasks.front().map(|front| front.slow);
         let slow = late().or_else(front).unwrap_or(0);

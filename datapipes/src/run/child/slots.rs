@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::job::{Job, Task};
-use super::late::LateTasks;
+use super::late::{LateKey, LateTasks};
 use super::plan::ChildrenPlan;
 use crate::{Error, ErrorKind};
 
@@ -386,22 +386,23 @@ impl SlotsShared {
 
     /// Returns the number of a late task for a second worker, if it comes before the work that no
     /// worker has.
-    fn first_late(&self) -> Option<u64> {
+    fn first_late(&self) -> Option<LateKey> {
         let late = self.late.first()?;
         let pending = self.pending.borrow();
-        let is_first = pending.keys().next().is_none_or(|&job| late < job);
+        let is_first = pending.keys().next().is_none_or(|&job| late.number < job);
         is_first.then_some(late)
     }
 
     /// Returns true if a worker is to take no other work while it has some, so that it is free for a
     /// late task.
     pub(super) fn is_late_first(&self) -> bool {
-        self.first_late().is_some()
+        self.ready_workers() > 1 && self.first_late().is_some()
     }
 
     /// Returns the task of [`is_late_first`](SlotsShared::is_late_first).
-    pub(super) fn take_late(&self) -> Option<Task> {
-        self.late.take(self.first_late()?)
+    pub(super) fn take_late(&self) -> Option<(LateKey, Task)> {
+        let key = self.first_late()?;
+        Some((key, self.late.take(key)?))
     }
 
     /// Returns true if something waits that is asked for before the job with a number, and that a

@@ -7,11 +7,12 @@ use tokio::time::Instant;
 use super::{Session, input_bytes};
 use crate::Result;
 use crate::codec::damaged;
+use crate::run::child::late::LateKey;
 use crate::run::child::protocol::Report;
 
 /// A late task, at one of its workers.
 pub(super) struct Late {
-    pub number: u64,
+    pub key: LateKey,
     /// Time when it was sent to this worker, if that is the second one.
     pub second: Option<Instant>,
 }
@@ -22,7 +23,8 @@ impl Session<'_> {
         let shared = self.slot.shared.clone();
         let is_first = self.ready && self.late.is_none() && self.lost.is_empty();
         let front = self.tasks.front().filter(|front| {
-            front.alone.is_none() && front.asked.is_none() && shared.is_wanted(front.number)
+            let is_open = !front.answered && front.alone.is_none() && front.asked.is_none();
+            is_open && shared.is_wanted(front.number)
         });
         let Some(front) = front.filter(|_| is_first && self.held.is_none()) else {
             return;
@@ -42,9 +44,8 @@ impl Session<'_> {
             && let Some(task) = self.tasks.pop_front()
         {
             self.input -= input_bytes(&task);
-            let (number, second) = (task.number, None);
-            self.late = Some(Late { number, second });
-            shared.late.add(task);
+            let (key, second) = (shared.late.add(task), None);
+            self.late = Some(Late { key, second });
             shared.wake();
         }
     }
@@ -71,10 +72,10 @@ impl Session<'_> {
             }
             return Ok(true);
         }
-        let Some(late) = self.late.take_if(|late| late.number == number) else {
+        let Some(late) = self.late.take_if(|late| late.key.number == number) else {
             return Ok(false);
         };
-        let Some(mut task) = self.slot.shared.late.take(number) else {
+        let Some(mut task) = self.slot.shared.late.take(late.key) else {
             if !is_done {
                 self.late = Some(late);
             }
@@ -83,6 +84,7 @@ impl Session<'_> {
         if let Some(sent) = late.second {
             task.turn_to_second(sent);
         }
+        task.answered = true;
         self.input += input_bytes(&task);
         self.tasks.push_front(task);
         // Another one may have it, too.
@@ -94,11 +96,11 @@ impl Session<'_> {
     /// for it. Returns the number of the last, up to which the child is to cancel.
     pub(super) fn lose(&mut self) -> Option<u64> {
         let shared = self.slot.shared.clone();
-        let late = self
-            .late
-            .take_if(|late| !shared.late.contains(late.number))?;
+        let late = self.late.take_if(|late| !shared.late.contains(late.key))?;
         self.alone_since = None;
-        self.lost.push_back(late.number);
+        // The time that it has to end this begins now.
+        self.heard = Instant::now();
+        self.lost.push_back(late.key.number);
         self.lost.extend(self.tasks.iter().map(|task| task.number));
         self.give_back();
         self.lost.back().copied()
