@@ -78,7 +78,7 @@ fn mix(images: &mut Tensor, own: f64) -> Result<()> {
             }
         }),
         other => {
-            let message = format!("Mixup takes tensors of f32 or u8, not {other}");
+            let message = format!("MixUp takes tensors of f32 or u8, not {other}");
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
     }

@@ -270,7 +270,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unsupported: Mixup takes tensors of f32 or u8, not f64"
+            "unsupported: MixUp takes tensors of f32 or u8, not f64"
         );
         assert_eq!(
             cutmix

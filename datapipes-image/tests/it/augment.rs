@@ -159,7 +159,7 @@ fn settings_without_sense_are_found_before_anything_runs() {
             image(images().random_gaussian_blur(RandomGaussianBlur::new(3).sigma(2.0, 0.1))),
             "from 2 to 0.1",
         ),
-        (image(images().grayscale(2)), "2 channels"),
+        (image(images().grayscale(2)), "channels, not 2"),
         (
             image(images().random_grayscale(-1.0)),
             "the probability is -1",

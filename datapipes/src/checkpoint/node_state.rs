@@ -1,4 +1,4 @@
-//! What a node of a resumable loader is given: its restored snapshot, and where to record new ones.
+//! Restored snapshot of a node of a resumable loader, and the place for new ones.
 
 use std::sync::Arc;
 

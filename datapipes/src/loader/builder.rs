@@ -282,7 +282,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Says that the graph is collected, and trains nothing.
+    /// Declares that the graph is collected, and trains nothing.
     pub(super) fn collected(mut self) -> Self {
         self.settings.is_collected = true;
         self

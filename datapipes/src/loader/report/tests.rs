@@ -287,7 +287,7 @@ fn nodes_have_places_of_their_own_above_their_readers() {
     assert_eq!(columns, Some(2), "{places:?}");
 }
 
-/// What is outside of a picture is cut off.
+/// Browsers cut off what is outside of a picture.
 #[test]
 fn texts_are_inside_of_the_picture_of_a_graph() {
     let loader = loader();

@@ -55,7 +55,7 @@ const RUN: RunFacts = RunFacts {
 struct Machine {
     /// Time of an item.
     item: Duration,
-    /// So many times slower than others.
+    /// Factor by which it is slower than others.
     slow: Cell<u32>,
     /// Time until which it stands still.
     stopped: Cell<Option<Instant>>,
@@ -332,7 +332,7 @@ async fn keep_worker(
     }
 }
 
-/// What an epoch cost.
+/// Cost of an epoch.
 #[derive(Debug)]
 struct Epoch {
     time: Duration,
