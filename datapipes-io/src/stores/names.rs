@@ -49,6 +49,8 @@ pub(crate) struct Listed {
     keeps: bool,
     /// Number of names given before, and their digest.
     before: Option<(u64, u64)>,
+    /// First error in the place of a name that was given before. It explains why the names differ.
+    error: Option<String>,
     /// Revision of the store that the names are of.
     revision: Option<String>,
 }
@@ -81,6 +83,7 @@ impl Listed {
             names: Names::default(),
             keeps: cx.is_resumable(),
             before,
+            error: None,
             revision,
         })
     }
@@ -109,7 +112,12 @@ impl Listed {
         match found {
             Ok(file) => self.names.add(&file.name(), file.size),
             // The name at this place may have changed, or be gone.
-            Err(_) => self.names.add("", None),
+            Err(error) => {
+                self.names.add("", None);
+                if self.before.is_some() {
+                    self.error.get_or_insert_with(|| error.to_string());
+                }
+            }
         }
         match self.before {
             None => Ok(true),
@@ -118,7 +126,12 @@ impl Listed {
                 self.before = None;
                 match self.names.digest() == (count, digest) {
                     true => Ok(false),
-                    false => Err(changed(count)),
+                    false => Err(self.differs(
+                        format!(
+                            "the first {count} files of the list are not those that had been given"
+                        ),
+                        "files were added, removed, renamed or changed since",
+                    )),
                 }
             }
         }
@@ -131,14 +144,20 @@ impl Listed {
     pub fn end(&self) -> Result<()> {
         match self.before {
             None => Ok(()),
-            Some((count, _)) => Err(Error::new(
-                ErrorKind::Config,
+            Some((count, _)) => Err(self.differs(
                 format!(
-                    "{} files are listed, of which {count} had been given: files were removed since",
+                    "{} files are listed, of which {count} had been given",
                     self.names.count
                 ),
+                "files were removed since",
             )),
         }
+    }
+
+    /// Returns the error of a list that has changed, with its cause as far as it is known.
+    fn differs(&self, what: String, usually: &str) -> Error {
+        let cause = self.error.as_deref().unwrap_or(usually);
+        Error::new(ErrorKind::Config, what).with_source(cause)
     }
 
     /// Returns true if all names that were given before have passed.
@@ -150,14 +169,6 @@ impl Listed {
     pub fn kept(&self) -> Given {
         Given(self.names.digest(), self.revision.clone())
     }
-}
-
-fn changed(count: u64) -> Error {
-    let message = format!(
-        "the first {count} files of the list are not those that had been given: files were added, removed, renamed or \
-         changed since"
-    );
-    Error::new(ErrorKind::Config, message)
 }
 
 #[cfg(test)]
