@@ -314,6 +314,7 @@ pub(crate) struct Block<T> {
 
 impl<T: 'static> Block<T> {
     /// Returns a block by the number of its first record, its size in bytes, and how it is opened.
+    #[cfg(feature = "parquet")]
     pub(super) fn new(
         first: u64,
         weight: usize,

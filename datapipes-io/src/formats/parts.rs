@@ -14,6 +14,7 @@ pub struct ByParts<T>(pub(super) Arc<dyn Parted<T>>);
 opaque_debug!(ByParts<T> {});
 
 impl<T> ByParts<T> {
+    #[cfg(feature = "parquet")]
     pub(super) fn new(parted: impl Parted<T> + 'static) -> Self {
         ByParts(Arc::new(parted))
     }
