@@ -17,7 +17,7 @@ fn training() -> Result<(), BoxError> {
     let Ok(kind) = std::env::var("TEST_TRAINING") else {
         return Ok(());
     };
-    // What a program reads before it has a loader: names, labels.
+    // A program may read names or labels before it has a loader.
     assert_eq!(Graph::range(0..3).collect()?, [0, 1, 2]);
     let loader = DataLoader::builder(graph())
         .autosave("train.state", 1)

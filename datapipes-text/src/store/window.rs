@@ -131,7 +131,7 @@ impl TokenStore {
         self.lay_by_any(start, number, layout, row)
     }
 
-    /// The same, compiled for wider registers.
+    /// Does what [`lay_by_any`](Self::lay_by_any) does, compiled for wider registers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn lay_by_avx2(

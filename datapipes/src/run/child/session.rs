@@ -265,7 +265,7 @@ impl<'a> Session<'a> {
 
     fn set_working(&mut self) {
         let front = self.tasks.front();
-        // What is after a late task is not in progress.
+        // The child works in order: while it has a late task, the others have not begun.
         let waits = self.late.is_none()
             && (self.held.is_some() || front.is_some_and(|task| task.asked.is_some()));
         let is_stuck = self.ready && front.is_some() && waits;
