@@ -71,7 +71,7 @@ fn meaning(headroom: &Headroom) -> String {
             100.0 * (1.0 - 1.0 / gain),
             slowest.part
         ),
-        _ => "=> The data are there when the step wants them: faster loading would give nothing."
+        _ => "=> The data are there when the step wants them: faster loading would give little."
             .to_owned(),
     }
 }
