@@ -54,7 +54,6 @@ const RUN: &[&str] = &[
     "morsel",
     "spawn",
     "concurrency",
-    "restore",
     "segment",
     "child",
     "prefetch",

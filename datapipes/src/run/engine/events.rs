@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use tracing::Span;
 
-use super::resume::RankShare;
+use super::restore::RankShare;
 use crate::error::{is_heard, quietly};
 use crate::run::spanned;
 use crate::sync::lock;

@@ -1,7 +1,7 @@
 //! Opens the stream of each node, by its place in the plan, and those upstream of it.
 //!
 //! Streams are opened here ([`EpochRun::open`]). The decisions are made in
-//! [`inputs`](super::inputs), which opens nothing and calls nothing of this file: for each node or
+//! [`restore`](super::restore), which opens nothing and calls nothing of this file: for each node or
 //! segment, an [`NodeInputs`] says which part of its inputs is needed, and makes the log of its items
 //! over the histories of the opened streams.
 
@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
-use super::inputs::{NodeInputs, Ranges};
-use super::node_log::{NodeLog, Wired};
+use super::restore::{NodeInputs, NodeLog, Ranges, SkipDelivered, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
@@ -25,9 +24,7 @@ use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::near::InPlace;
 use crate::run::prefetch::{Depth, PrefetchSettings, PrefetchThread};
-use crate::run::restore::SkipDelivered;
-use crate::run::restore::inline_morsels;
-use crate::run::segment::{InputLog, Segment, SegmentSettings};
+use crate::run::segment::{InputLog, Segment, SegmentSettings, inline_morsels};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};

@@ -14,7 +14,7 @@ const CHUNKS_PER_POLL: usize = 32;
 const MANY: u64 = 1024;
 
 /// Passes on the wanted items. It is an error if there are fewer items than had come before.
-pub(in crate::run) struct SkipDelivered {
+pub(in crate::run::engine) struct SkipDelivered {
     chunks: Box<dyn ErasedChunks>,
     edge: Arc<dyn Edge>,
     /// Positions of the incoming items, one range after another; the last range has no end.
@@ -30,7 +30,7 @@ pub(in crate::run) struct SkipDelivered {
 impl SkipDelivered {
     /// Filters a stream whose items have these positions. `may_end` is true if the stream may end
     /// before `wanted.from()`.
-    pub(in crate::run) fn over(
+    pub(in crate::run::engine) fn over(
         items: AnyItems,
         (edge, node): (&Arc<dyn Edge>, &Arc<str>),
         runs: Vec<(u64, u64)>,
