@@ -116,7 +116,6 @@ mod collate;
 mod context;
 mod dtype;
 mod error;
-mod fair_share;
 mod histogram;
 mod item;
 mod items;
@@ -175,7 +174,7 @@ pub use processes::Processes;
 #[cfg(feature = "remote")]
 pub use processes::Remote;
 pub use rank::{Rank, Uneven};
-pub use rng::Rng;
+pub use rng::{Rng, mix_bits, stable_hash};
 pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{Mismatch, Tensor};

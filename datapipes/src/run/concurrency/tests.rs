@@ -246,7 +246,7 @@ fn slow_connections_are_no_crowd() {
     let (mut seed, mut now) = (1u64, 0);
     for complete in 1..20_001 {
         while flying.len() < window.size() {
-            seed = crate::rng::mix(seed);
+            seed = crate::mix_bits(seed);
             let times = if seed % 4 == 0 { 10 } else { 1 } + u64::from(seed % 10 == 1);
             flying.push(std::cmp::Reverse((now + times * 150 * MS, now)));
         }
@@ -296,7 +296,7 @@ impl Server {
                 (2, self.connections)
             }
         };
-        let is_slow = crate::rng::mix((self.seed << 32) + connection).is_multiple_of(self.slow);
+        let is_slow = crate::mix_bits((self.seed << 32) + connection).is_multiple_of(self.slow);
         let times = if is_slow { 10 } else { 1 };
         (now + trips * times * self.rtt, connection)
     }
@@ -415,7 +415,7 @@ fn unequal_sizes_are_no_crowd() {
     let mut window = Concurrency::following(8, 512, None);
     let (mut seed, mut now) = (1u64, 0);
     for complete in 1..20_001 {
-        seed = crate::rng::mix(seed);
+        seed = crate::mix_bits(seed);
         let took = 10 + seed % 1000;
         now += took * MS / window.size() as u64;
         window.through((took * MS) as f64, complete, now, true);

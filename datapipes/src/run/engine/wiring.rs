@@ -16,8 +16,8 @@ use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
+use crate::mix_bits;
 use crate::plan::{Placement, Prefetch};
-use crate::rng::mix;
 use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
@@ -480,7 +480,7 @@ impl EpochRun {
             let inner = if round == 0 {
                 next
             } else {
-                mix(round).wrapping_add(next)
+                mix_bits(round).wrapping_add(next)
             };
             let first = resumed
                 .take()
