@@ -73,7 +73,7 @@ mod tests {
         shared::<Sample>();
         shared::<dyn stores::Store>();
         shared::<stores::Meta>();
-        shared::<stores::Memory>();
+        shared::<stores::InMemory>();
         shared::<stores::ListStore>();
         shared::<stores::local::Local>();
         shared::<stores::OpenOptions>();

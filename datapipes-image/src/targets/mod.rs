@@ -8,7 +8,7 @@ use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 pub use boxes::Boxes;
 pub use keypoints::{Keypoint, Keypoints, Visibility};
-pub use mask::{Class, Mask};
+pub use mask::{Mask, MaskValue};
 
 /// Boxes kept by [`Boxes::sanitize`], for selecting the data that belongs to them.
 #[derive(Clone, Debug, PartialEq, Eq)]

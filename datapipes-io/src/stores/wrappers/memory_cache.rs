@@ -199,7 +199,7 @@ mod tests {
     use datapipes::ErrorKind;
 
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     fn store(limit: u64, evict: Evict) -> (Scripted, MemoryCache<Scripted>) {
@@ -215,7 +215,7 @@ mod tests {
             (10_000, Evict::Never),
             (0, Evict::Oldest),
         ] {
-            let store = Memory::from_iter(fixtures()).cache_in_memory(limit, evict);
+            let store = InMemory::from_iter(fixtures()).cache_in_memory(limit, evict);
             check_store(&store).await;
             check_store(&store).await;
             assert!(store.bytes() <= limit);
