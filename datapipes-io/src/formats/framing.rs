@@ -372,8 +372,14 @@ impl<T: Send + 'static> RecordSplitter<T> {
         }
     }
 
-    /// Sets other limits on the size of decompressed files.
-    pub fn expansion(self, expansion: Expansion) -> Self {
+    /// Sets the limits on the size of a decompressed file: bytes, and a multiple of the compressed
+    /// size once it is past 1 MiB.
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
+    }
+
+    pub(super) fn expansion(self, expansion: Expansion) -> Self {
         RecordSplitter { expansion, ..self }
     }
 

@@ -89,7 +89,7 @@ impl SkipDelivered {
         places
     }
 
-    fn is_through(&mut self) -> bool {
+    fn is_past_delivered(&mut self) -> bool {
         while self.run.0 == self.run.1 {
             self.run = self.runs.next().expect("the last range has no end");
         }
@@ -102,7 +102,7 @@ impl ErasedChunks for SkipDelivered {
         if self.ended {
             return Poll::Ready(None);
         }
-        if self.is_through() {
+        if self.is_past_delivered() {
             return self.chunks.poll_chunk(cx, demand);
         }
         for _ in 0..CHUNKS_PER_POLL {
@@ -116,7 +116,7 @@ impl ErasedChunks for SkipDelivered {
             };
             let Some(chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else {
                 self.ended = true;
-                if self.may_end || self.is_through() {
+                if self.may_end || self.is_past_delivered() {
                     return Poll::Ready(None);
                 }
                 let message = format!(
