@@ -72,7 +72,7 @@ mod crop;
 mod decode;
 mod erase;
 mod geometry;
-mod graph;
+mod graph_ext;
 mod image;
 mod layout;
 mod mix;
@@ -98,7 +98,7 @@ pub use crate::geometry::{
     RandomRotation, Rotation, Spatial, Warp, affine, pad, random_affine, random_crop,
     random_rotation, rotate,
 };
-pub use crate::graph::{BatchGraphExt, DecodeGraphExt, EraseGraphExt, ImageGraphExt};
+pub use crate::graph_ext::{BatchGraphExt, DecodeGraphExt, EraseGraphExt, ImageGraphExt};
 pub use crate::image::Image;
 pub use crate::layout::Layout;
 pub use crate::mix::{CutMix, MixUp, OneHot, RandomMix, one_hot};

@@ -39,14 +39,14 @@ pub mod testing;
 
 mod codec;
 mod file;
-mod graph;
+mod graph_ext;
 mod replace;
 mod splits;
 mod sync;
 
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
-pub use graph::{CanMap, FileGraphExt, GraphOf, Readable};
+pub use graph_ext::{CanMap, FileGraphExt, GraphOf, Readable};
 pub use splits::SplitsExt;
 pub use stores::local::ListFiles;
 #[cfg(feature = "mmap")]
