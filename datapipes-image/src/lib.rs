@@ -106,7 +106,7 @@ pub use crate::policy::{RandAugment, TrivialAugmentWide};
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{ResizeFilter, resize, resize_shorter, resized_crop};
 pub use crate::rows::{ImageRows, ImageRowsGraphExt};
-pub use crate::targets::{Boxes, Kept, Keypoint, Keypoints, Mask, MaskValue, Visibility};
+pub use crate::targets::{Boxes, KeptBoxes, Keypoint, Keypoints, Mask, MaskValue, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, picture, to_tensor, to_tensor_u8};
 
 /// Traits and types for a graph of images.

@@ -14,7 +14,7 @@ use super::metrics;
 use super::monitor;
 use super::online::OnlineTuner;
 #[cfg(feature = "tune")]
-use super::settings_file::Kept;
+use super::settings_file::SavedSettings;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
@@ -150,7 +150,7 @@ impl<T: Send + 'static> Builder<T> {
     #[cfg(feature = "tune")]
     pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
         let flow = Flow::new(&self.graph.root());
-        let Kept {
+        let SavedSettings {
             workers,
             prefetch,
             found,

@@ -47,14 +47,14 @@ pub struct MemoryCache<S> {
     limit: u64,
     evict: Evict,
     flights: Arc<Flights<(String, Option<String>), Fetched>>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<CachedObjects>>,
 }
 
 /// A cached object; `None` if the object is not cached, so that each caller requests it itself.
 type Fetched = Option<(Meta, Bytes)>;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedObjects {
     objects: HashMap<String, (u64, Meta, Bytes)>,
     /// Keys by the time of their last use.
     order: BTreeMap<u64, String>,
@@ -62,7 +62,7 @@ struct Kept {
     bytes: u64,
 }
 
-impl Kept {
+impl CachedObjects {
     fn get(&mut self, key: &str) -> Option<(Meta, Bytes)> {
         let (used, meta, data) = self.objects.get_mut(key)?;
         let name = self.order.remove(used)?;
