@@ -1,5 +1,4 @@
 //! Figures that are published through the facade `metrics`, scraped as Prometheus does.
-#![cfg(feature = "metrics")]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
