@@ -28,7 +28,7 @@ use std::task::{self, Poll};
 
 pub(crate) use self::flight::Learned;
 use self::inline::InlineChain;
-pub(crate) use self::inline_morsels::inline_morsels;
+pub(super) use self::inline_morsels::inline_morsels;
 pub(crate) use self::input::InputLog;
 use self::spawning::Spawning;
 use crate::Work;
