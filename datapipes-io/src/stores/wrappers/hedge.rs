@@ -82,7 +82,7 @@ impl<S: fmt::Debug> fmt::Debug for Hedge<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hedge")
             .field("inner", &self.inner)
-            .field("tail", &self.tail)
+            .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
 }
