@@ -72,7 +72,7 @@ mod crop;
 mod decode;
 mod erase;
 mod geometry;
-mod graph;
+mod graph_ext;
 mod image;
 mod layout;
 mod mix;
@@ -98,7 +98,7 @@ pub use crate::geometry::{
     RandomRotation, Rotation, Spatial, Warp, affine, pad, random_affine, random_crop,
     random_rotation, rotate,
 };
-pub use crate::graph::{BatchGraphExt, DecodeGraphExt, EraseGraphExt, ImageGraphExt};
+pub use crate::graph_ext::{BatchGraphExt, DecodeGraphExt, EraseGraphExt, ImageGraphExt};
 pub use crate::image::Image;
 pub use crate::layout::Layout;
 pub use crate::mix::{CutMix, MixUp, OneHot, RandomMix, one_hot};
@@ -106,7 +106,7 @@ pub use crate::policy::{RandAugment, TrivialAugmentWide};
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{ResizeFilter, resize, resize_shorter, resized_crop};
 pub use crate::rows::{ImageRows, ImageRowsGraphExt};
-pub use crate::targets::{Boxes, Class, Kept, Keypoint, Keypoints, Mask, Visibility};
+pub use crate::targets::{Boxes, KeptBoxes, Keypoint, Keypoints, Mask, MaskValue, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, picture, to_tensor, to_tensor_u8};
 
 /// Traits and types for a graph of images.

@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_store_are_equal_if_they_are_the_same_text() {
-        let store: Arc<dyn Store> = Arc::new(crate::stores::Memory::new());
+        let store: Arc<dyn Store> = Arc::new(crate::stores::InMemory::new());
         let stored = |key: &str| FileRef::stored(store.clone(), key, None);
         assert_eq!(stored("a/b"), stored("a/b"));
         for other in ["a//b", "a/b/", "a/./b"] {

@@ -39,14 +39,14 @@ pub mod testing;
 
 mod codec;
 mod file;
-mod graph;
+mod graph_ext;
 mod replace;
 mod splits;
 mod sync;
 
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
-pub use graph::{CanMap, FileGraphExt, GraphOf, Readable};
+pub use graph_ext::{CanMap, FileGraphExt, GraphOf, Readable};
 pub use splits::SplitsExt;
 pub use stores::local::ListFiles;
 #[cfg(feature = "mmap")]
@@ -73,7 +73,7 @@ mod tests {
         shared::<Sample>();
         shared::<dyn stores::Store>();
         shared::<stores::Meta>();
-        shared::<stores::Memory>();
+        shared::<stores::InMemory>();
         shared::<stores::ListStore>();
         shared::<stores::local::Local>();
         shared::<stores::OpenOptions>();

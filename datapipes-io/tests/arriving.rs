@@ -408,7 +408,7 @@ fn every_format_of_records_is_read_in_constant_memory() {
 #[test]
 fn a_record_batch_inflates_to_no_more_than_the_loader_allows() {
     use datapipes_io::formats::{ArrowIpc, ArrowRows};
-    use datapipes_io::stores::Memory;
+    use datapipes_io::stores::InMemory;
 
     fn refused<T: Send + 'static>(graph: Graph<T>, most: u64) -> String {
         let builder = DataLoader::builder(graph).workers(2).max_inflated(most);
@@ -423,7 +423,7 @@ fn a_record_batch_inflates_to_no_more_than_the_loader_allows() {
     let file: &[u8] = include_bytes!("data/zstd.arrow");
     let stream: &[u8] = include_bytes!("data/lz4.arrows");
     for (name, data) in [("file", file), ("stream", stream)] {
-        let store = Memory::from_iter([(name, data)]);
+        let store = InMemory::from_iter([(name, data)]);
         let files = || store.clone().files([name]);
         let rows = || ArrowRows::new(ArrowIpc::new());
         for most in [100, 1 << 20] {

@@ -96,8 +96,8 @@ impl Backoff {
     }
 
     /// Starts counting attempts at a task. Its deadline counts from now on.
-    pub fn begin(&self) -> Pauses {
-        Pauses {
+    pub fn begin(&self) -> Attempts {
+        Attempts {
             policy: self.clone(),
             begun: Instant::now(),
             tried: 0,
@@ -108,14 +108,14 @@ impl Backoff {
 
 /// Attempts at one task; see [`Backoff::begin`].
 #[derive(Debug)]
-pub struct Pauses {
+pub struct Attempts {
     policy: Backoff,
     begun: Instant,
     tried: u32,
     last: Duration,
 }
 
-impl Pauses {
+impl Attempts {
     /// Counts a failed attempt, and returns the pause before the next one; `None` if the failed
     /// attempt was the last.
     pub fn next(&mut self, error: &Error) -> Option<Duration> {

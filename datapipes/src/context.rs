@@ -15,7 +15,7 @@ use futures::channel::oneshot;
 use crate::batch_buffer::RowCursor;
 use crate::checkpoint::NodeState;
 use crate::histogram::DurationRecorder;
-use crate::rng::{Rng, mix};
+use crate::rng::{Rng, mix_bits};
 use crate::sync::lock;
 use crate::tensor::checked_len;
 use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Rank, Result, Tensor, Uneven};
@@ -84,7 +84,7 @@ impl Draws {
     /// Returns the first `N` words of the stream of a node, and forgets all streams.
     pub(crate) fn take<const N: usize>(&self, node: &str) -> Option<[u32; N]> {
         let keys = std::mem::take(&mut *lock(&self.keys));
-        let key = keys.get(&crate::rng::hash_name(node))?;
+        let key = keys.get(&crate::stable_hash(node.as_bytes()))?;
         let mut rng = Rng::from_key(*key);
         Some(std::array::from_fn(|_| rng.next_u32()))
     }
@@ -160,7 +160,7 @@ impl Context {
         round: u64,
         counters: Arc<Counters>,
     ) -> Self {
-        let node_key = crate::rng::hash_name(&node);
+        let node_key = crate::stable_hash(node.as_bytes());
         Context(Arc::new(Inner {
             node,
             node_key,
@@ -274,7 +274,7 @@ impl Context {
     /// Returns the random stream of an item in this node: a function of seed, epoch, node name and
     /// origin alone.
     pub fn rng(&self, origin: &Origin) -> Rng {
-        let key = self.key(mix(origin.key()) ^ ITEM);
+        let key = self.key(mix_bits(origin.key()) ^ ITEM);
         if let Some(draws) = &self.0.run.draws {
             draws.add(self.0.node_key, origin, key);
         }
@@ -292,7 +292,7 @@ impl Context {
         let epoch = if self.0.round == 0 {
             run.epoch
         } else {
-            mix(mix(run.epoch) ^ self.0.round)
+            mix_bits(mix_bits(run.epoch) ^ self.0.round)
         };
         [run.seed, epoch, self.0.node_key, last]
     }

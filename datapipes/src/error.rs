@@ -387,12 +387,6 @@ pub(crate) fn quietly(say: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(say));
 }
 
-/// Returns true if the log is to be told of the `count`-th event of its kind: of the first few, and
-/// whenever their number has doubled.
-pub(crate) fn is_heard(count: u64) -> bool {
-    count <= 5 || count.is_power_of_two()
-}
-
 /// Replaces control characters by escapes, so that a name stays on its line.
 pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     if text.chars().any(char::is_control) {

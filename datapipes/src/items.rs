@@ -21,7 +21,7 @@ use self::demand::AHEAD;
 pub use self::demand::Demand;
 pub use self::emitter::Emitter;
 use self::emitter::Generate;
-pub use self::held::{Held, Place};
+pub use self::held::{Held, HeldPlace};
 use crate::{Chunk, ChunkIter, Context, Error, ErrorKind, Item, Origin, Result};
 
 /// A stream of chunks: the implementation of an edge. Implement it for a pipe that gains from

@@ -116,7 +116,6 @@ mod collate;
 mod context;
 mod dtype;
 mod error;
-mod fair_share;
 mod histogram;
 mod item;
 mod items;
@@ -143,7 +142,7 @@ mod run;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use backoff::{Backoff, Pauses};
+pub use backoff::{Attempts, Backoff};
 pub use caught::catch_panic;
 pub use checkpoint::{HeldPositions, Lineage, PipeSnapshot, Wanted};
 pub use chunk::{Chunk, ChunkIter};
@@ -164,7 +163,7 @@ pub use graph::{BuildError, Graph};
 pub use histogram::Histogram;
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Item, labelled};
-pub use items::{Chunks, Demand, Emitter, Held, Items, Place};
+pub use items::{Chunks, Demand, Emitter, Held, HeldPlace, Items};
 pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
 pub use origin::{Children, Origin};
 pub use pipe::{
@@ -175,7 +174,7 @@ pub use processes::Processes;
 #[cfg(feature = "remote")]
 pub use processes::Remote;
 pub use rank::{Rank, Uneven};
-pub use rng::Rng;
+pub use rng::{Rng, mix_bits, stable_hash};
 pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{Mismatch, Tensor};

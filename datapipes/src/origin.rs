@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::rng::mix;
+use crate::mix_bits;
 
 /// The coordinates of an item: the source, the index in it, and the child index at each fan-out.
 ///
@@ -218,9 +218,9 @@ impl Origin {
     pub fn key(&self) -> u64 {
         match self.structure() {
             None => self.index,
-            Some(Link::Child(parent)) => mix(mix(parent.key()) ^ self.index),
-            Some(Link::Joined(parts)) => parts.iter().fold(mix(!self.index), |key, part| {
-                mix(key ^ part.key()).wrapping_add(1)
+            Some(Link::Child(parent)) => mix_bits(mix_bits(parent.key()) ^ self.index),
+            Some(Link::Joined(parts)) => parts.iter().fold(mix_bits(!self.index), |key, part| {
+                mix_bits(key ^ part.key()).wrapping_add(1)
             }),
             Some(Link::Named(..)) => unreachable!("structure() looks through names"),
         }

@@ -6,21 +6,37 @@
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
 
-/// Applies the finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits.
+/// Mixes the bits of a number: each bit of the result depends on all of them. Different numbers
+/// have different results, which are the same on every machine and in every version.
+///
+/// Use it for the keys of orders that are functions of a position, such as those of a
+/// [`Sampler`](crate::index::Sampler): `mix_bits(key ^ mix_bits(round))` is a key for each round.
+/// It is the finaliser of splitmix64 (Steele, Lea, Flood 2014), and no random stream; for that,
+/// see [`Rng`].
+///
+/// ```
+/// # use datapipes::{index::Permutation, mix_bits};
+/// let order = |round| Permutation::new(100, mix_bits(7 ^ mix_bits(round)));
+/// assert_ne!(order(0).get(0), order(1).get(0));
+/// ```
 #[inline]
-pub(crate) fn mix(mut x: u64) -> u64 {
+pub fn mix_bits(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// Returns the 64-bit FNV-1a hash of a node name.
-pub(crate) fn hash_name(name: &str) -> u64 {
-    hash_bytes(name.as_bytes())
-}
-
-/// Returns the 64-bit FNV-1a hash of `bytes`.
-pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
+/// Returns the 64-bit FNV-1a hash of bytes, the same on every machine and in every version, unlike
+/// the hashes of `std`. Use it to assign samples by their names, to parts or to ranks. It is no
+/// protection against names that were chosen to collide.
+///
+/// ```
+/// # use datapipes::{mix_bits, stable_hash};
+/// // Hashes of similar names are similar, so their bits are mixed.
+/// let part = |name: &str| mix_bits(stable_hash(name.as_bytes())) % 10;
+/// assert_eq!([part("cat/1.jpg"), part("cat/2.jpg")], [0, 8]);
+/// ```
+pub fn stable_hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     })
@@ -285,12 +301,12 @@ mod tests {
         let mut order: Vec<u8> = (0..10).collect();
         rng.shuffle(&mut order);
         assert_eq!(order, GOLDEN_ORDER, "{order:?}");
-        assert_eq!(mix(1), 0x5692_161d_100b_05e5, "{:#x}", mix(1));
+        assert_eq!(mix_bits(1), 0x5692_161d_100b_05e5, "{:#x}", mix_bits(1));
         assert_eq!(
-            hash_name("shuffle"),
+            stable_hash(b"shuffle"),
             0x477c_62bf_680b_f6ae,
             "{:#x}",
-            hash_name("shuffle")
+            stable_hash(b"shuffle")
         );
     }
 

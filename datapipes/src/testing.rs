@@ -185,7 +185,7 @@ impl<T: Send + 'static> Chunks<T> for Pausing<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         self.ready = !self.ready;
         if self.ready {
-            self.seed = crate::rng::mix(self.seed.wrapping_add(1));
+            self.seed = crate::mix_bits(self.seed.wrapping_add(1));
             if !self.seed.is_multiple_of(3) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -219,7 +219,7 @@ impl LedgerEntry {
     fn new(number: u64) -> Self {
         LedgerEntry {
             number,
-            payload: [1, 2, 3, 4].map(|word| crate::rng::mix(number ^ (word << 60))),
+            payload: [1, 2, 3, 4].map(|word| crate::mix_bits(number ^ (word << 60))),
         }
     }
 }

@@ -5,12 +5,12 @@
 
 use datapipes::{Graph, MapPipe};
 use datapipes_io::formats::{IndexedJsonLines, LineIndex};
-use datapipes_io::stores::Memory;
+use datapipes_io::stores::InMemory;
 use serde_json::Value;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let index = LineIndex::of(data);
-    let store = Memory::from_iter([("file", data.to_vec())]);
+    let store = InMemory::from_iter([("file", data.to_vec())]);
     let lines = IndexedJsonLines::<Value>::new(store, "file", index);
     let read = |lines: IndexedJsonLines<Value>| async move {
         let mut read = Vec::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind, Graph, MapPipe, Result};
 use datapipes_io::formats::ParquetFile;
-use datapipes_io::stores::Memory;
+use datapipes_io::stores::InMemory;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     for filter in [
@@ -31,7 +31,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 /// Reads some rows, each alone, from the last to the first; returns the errors.
 async fn read(data: Vec<u8>, filter: Option<&str>) -> Vec<Error> {
     let rows = async {
-        let store = Arc::new(Memory::from_iter([("file", data)]));
+        let store = Arc::new(InMemory::from_iter([("file", data)]));
         // Values that many rows refer to stay small if there are few rows.
         let mut file = ParquetFile::open(store, "file")
             .await?

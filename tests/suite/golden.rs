@@ -14,7 +14,7 @@ use datapipes::pipes::{Shuffle, Stop};
 use datapipes::{Checkpoint, DataLoader, Epoch, Error, Graph, Indexed, Order, Uneven};
 use datapipes_io::formats::TarWriter;
 use datapipes_io::prelude::*;
-use datapipes_io::stores::Memory;
+use datapipes_io::stores::InMemory;
 
 type Make = fn() -> Graph<u64>;
 
@@ -127,7 +127,7 @@ const GRAPHS: &[(&str, Make)] = &[
     }),
     ("listed", || {
         let files = (0..90).map(|n| (format!("{}/{}.txt", n % 4, n * 37 % 90), n.to_string()));
-        Memory::from_iter(files)
+        InMemory::from_iter(files)
             .list_files("*/*.txt")
             .shuffle(25)
             .load_files()
@@ -151,8 +151,8 @@ fn number(bytes: &[u8]) -> Result<u64, Error> {
 }
 
 /// Archives of several sizes, of which each sample has a number and something beside it.
-fn tars() -> Memory {
-    Memory::from_iter((0..15).map(|shard| {
+fn tars() -> InMemory {
+    InMemory::from_iter((0..15).map(|shard| {
         let mut archive = TarWriter::new(Vec::new());
         for sample in 0..5 + shard % 4 {
             let (key, number) = (format!("{shard}-{sample}"), shard * 100 + sample);

@@ -8,7 +8,7 @@ use datapipes::pipes::{Batch, Shuffle, Stop};
 use datapipes::{BoxError, DataLoader, Edited, Graph, OnError, Result, Uneven};
 use datapipes_io::formats::Lines;
 use datapipes_io::prelude::*;
-use datapipes_io::stores::Memory;
+use datapipes_io::stores::InMemory;
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 
@@ -266,7 +266,7 @@ fn a_for_loop_over_an_epoch_works_and_takes_no_name_from_streams() {
 /// Files and records stay endless on their way, so the number of steps is what is left.
 #[test]
 fn a_cycle_of_files_with_max_steps_has_that_length() {
-    let store = Memory::from_iter([("a", b"0\n1\n2\n".to_vec()), ("b", b"3\n".to_vec())]);
+    let store = InMemory::from_iter([("a", b"0\n1\n2\n".to_vec()), ("b", b"3\n".to_vec())]);
     let files = || store.clone().files(["a", "b"]).cycle();
     let text = |line: Bytes| String::from_utf8(line.into()).unwrap();
     let graphs = [

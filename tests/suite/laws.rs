@@ -1,4 +1,4 @@
-//! The laws of the design (see `ARCHITECTURE.md`), over generated graphs.
+//! The laws of the design (see `docs/src/internals/where.md`), over generated graphs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Chunk, Chunks, Collate, Context, Dealing, Demand, Error, ErrorKind, Graph, Held, Hints,
-    Item, Items, Join, Origin, Pipe, PipeSnapshot, Place, Rank, Result, Role, Source, Split,
-    Tensor, Uneven, Wanted,
+    Arity, Chunk, Chunks, Collate, Context, Dealing, Demand, Error, ErrorKind, Graph, Held,
+    HeldPlace, Hints, Item, Items, Join, Origin, Pipe, PipeSnapshot, Rank, Result, Role, Source,
+    Split, Tensor, Uneven, Wanted,
 };
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ impl Says {
 }
 
 /// Items and their places.
-pub fn parts<T>(held: impl IntoIterator<Item = Held<T>>) -> (Vec<Item<T>>, Vec<Place>) {
+pub fn parts<T>(held: impl IntoIterator<Item = Held<T>>) -> (Vec<Item<T>>, Vec<HeldPlace>) {
     held.into_iter().map(Held::into_parts).unzip()
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::{Get, Lock, Store};
+use datapipes_io::stores::{Get, Lockfile, Store};
 use datapipes_text::TokenStore;
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
@@ -38,7 +38,7 @@ const HEAD: u64 = 512;
 ///
 /// # Errors
 /// `NotFound` if there is nothing; the errors of the store.
-pub fn find(place: &str, lock: Option<&Lock>, seen_as: As) -> Result<(Found, Vec<Error>)> {
+pub fn find(place: &str, lock: Option<&Lockfile>, seen_as: As) -> Result<(Found, Vec<Error>)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     if let Some(rest) = place.strip_prefix("file://") {
         // After the host, which is empty or this machine.

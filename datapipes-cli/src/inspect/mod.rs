@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use datapipes::{BoxError, DataLoader, OnError};
 use datapipes_io::formats::SampleWriter;
-use datapipes_io::stores::Lock;
+use datapipes_io::stores::Lockfile;
 use datapipes_text::HfTokenizer;
 use serde_json::json;
 use tempfile::NamedTempFile;
@@ -108,7 +108,7 @@ struct Outputs {
 /// Runs the graph; returns true if everything could be read.
 fn run(
     place: &str,
-    lock: Option<&Lock>,
+    lock: Option<&Lockfile>,
     seen_as: As,
     limit: u64,
     skips: bool,

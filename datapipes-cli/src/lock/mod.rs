@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use datapipes::BoxError;
-use datapipes_io::stores::{self, Lock, Store, StoreExt};
+use datapipes_io::stores::{self, Lockfile, Store, StoreExt};
 
 use crate::args::{Args, refuse};
 
@@ -14,7 +14,7 @@ const USAGE: &str = "datapipes lock URL_OR_PATH LOCK [--pattern PATTERN] [--dige
 
 Writes the names, sizes and versions of the files of a folder, bucket, web folder or repository to
 the file LOCK: a line of JSON for each, in the order of the listing, after a line for all. The same
-files give the same lock. A program that opens the data by `store.locked(&Lock::load(LOCK)?)`, and
+files give the same lock. A program that opens the data by `store.locked(&Lockfile::load(LOCK)?)`, and
 the commands with --locked LOCK, refuse files that are missing, new or changed since.
 
   --pattern PATTERN  only files with these names ['**'], such as 'train/**/*.tar'
@@ -27,7 +27,7 @@ the commands with --locked LOCK, refuse files that are missing, new or changed s
 ///
 /// # Errors
 /// The errors of [`stores::open`].
-pub fn open(place: &str, lock: Option<&Lock>) -> datapipes::Result<Arc<dyn Store>> {
+pub fn open(place: &str, lock: Option<&Lockfile>) -> datapipes::Result<Arc<dyn Store>> {
     let store = stores::open(place)?;
     Ok(match lock {
         Some(lock) => Arc::new(store.locked(lock)),
@@ -38,9 +38,11 @@ pub fn open(place: &str, lock: Option<&Lock>) -> datapipes::Result<Arc<dyn Store
 /// Returns the lock that `--locked` names, if it was given.
 ///
 /// # Errors
-/// The errors of [`Lock::load`].
-pub fn locked(args: &Args) -> datapipes::Result<Option<Lock>> {
-    args.get::<PathBuf>("locked").map(Lock::load).transpose()
+/// The errors of [`Lockfile::load`].
+pub fn locked(args: &Args) -> datapipes::Result<Option<Lockfile>> {
+    args.get::<PathBuf>("locked")
+        .map(Lockfile::load)
+        .transpose()
 }
 
 /// Runs the command with these arguments.
@@ -73,7 +75,7 @@ fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Resul
     probe(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let store = stores::open(place)?;
     if let Some(name) = name_in(&*store, path)
-        && Lock::would_hold(&pattern, &name)?
+        && Lockfile::would_hold(&pattern, &name)?
     {
         let path = path.display();
         return Err(format!(
@@ -82,7 +84,7 @@ fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Resul
         )
         .into());
     }
-    let lock = Lock::of(store, &pattern, hash)?;
+    let lock = Lockfile::of(store, &pattern, hash)?;
     lock.save(path)?;
     println!("{} files in {}", lock.files().len(), path.display());
     Ok(true)
@@ -115,9 +117,9 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Prints the differences; returns true if there are none.
 fn check(place: &str, path: &Path) -> Result<bool, BoxError> {
-    let lock = Lock::load(path)?;
+    let lock = Lockfile::load(path)?;
     let hash = lock.files().iter().any(|file| file.blake3.is_some());
-    let now = Lock::of(stores::open(place)?, lock.pattern(), hash)?;
+    let now = Lockfile::of(stores::open(place)?, lock.pattern(), hash)?;
     let differences = lock.differences(now.files());
     for difference in &differences {
         println!("{difference}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Graph, Result};
-use datapipes_io::stores::{Body, Get, ListStore, Lock, Meta, Object, Store};
+use datapipes_io::stores::{Body, Get, ListStore, Lockfile, Meta, Object, Store};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use percent_encoding::percent_decode_str;
@@ -99,7 +99,7 @@ impl Corpus {
     pub fn find(
         places: &[String],
         layout: Option<Layout>,
-        lock: Option<&Lock>,
+        lock: Option<&Lockfile>,
         before: &[(String, String)],
     ) -> Result<Corpus> {
         let mut found = Vec::new();
@@ -204,7 +204,7 @@ struct Found {
 fn list(
     place: &str,
     layout: Option<Layout>,
-    lock: Option<&Lock>,
+    lock: Option<&Lockfile>,
     before: &[(String, String)],
 ) -> Result<Vec<Found>> {
     let is_url = place.contains("://");

@@ -2,7 +2,7 @@
 
 use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
-use super::Kept;
+use super::KeptBoxes;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
 use crate::image::check_edges;
 
@@ -129,11 +129,11 @@ impl Boxes {
 
     /// Drops boxes whose width or height is less than `min_size`, or whose area is less than
     /// `min_area`: torchvision's `SanitizeBoundingBoxes`, whose defaults are 1 and 1. Apply the
-    /// returned [`Kept`] to the labels.
+    /// returned [`KeptBoxes`] to the labels.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a limit is negative or not a number.
-    pub fn sanitize(self, min_size: f32, min_area: f32) -> Result<(Boxes, Kept)> {
+    pub fn sanitize(self, min_size: f32, min_area: f32) -> Result<(Boxes, KeptBoxes)> {
         if !(min_size >= 0.0 && min_area >= 0.0) {
             let message =
                 format!("cannot drop boxes below a size of {min_size} and an area of {min_area}");
@@ -147,7 +147,7 @@ impl Boxes {
             .filter(|&index| is_kept(self.corners[index]))
             .collect();
         let corners = indices.iter().map(|&index| self.corners[index]).collect();
-        let kept = Kept {
+        let kept = KeptBoxes {
             indices,
             of: self.corners.len(),
         };

@@ -34,11 +34,11 @@ pub struct Mask<T = u8> {
 }
 
 /// Types of a [`Mask`]'s values: `u8`, `u16` and `u32`.
-pub trait Class: Element + Copy + sealed::Sealed {}
+pub trait MaskValue: Element + Copy + sealed::Sealed {}
 
-impl Class for u8 {}
-impl Class for u16 {}
-impl Class for u32 {}
+impl MaskValue for u8 {}
+impl MaskValue for u16 {}
+impl MaskValue for u32 {}
 
 mod sealed {
     pub trait Sealed {}
@@ -48,7 +48,7 @@ mod sealed {
     impl Sealed for u32 {}
 }
 
-impl<T: Class> Mask<T> {
+impl<T: MaskValue> Mask<T> {
     /// Makes a mask of these values, which are not copied. The value outside is 0.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl<T: Class> Mask<T> {
 }
 
 /// Encodes size, values, and the value outside.
-impl<T: Class + Wire> Wire for Mask<T> {
+impl<T: MaskValue + Wire> Wire for Mask<T> {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.width.encode(to)?;
         self.height.encode(to)?;
@@ -210,7 +210,7 @@ impl Mask<u16> {
     }
 }
 
-impl<T: Class> Spatial for Mask<T> {
+impl<T: MaskValue> Spatial for Mask<T> {
     fn place(mut self, geometry: &Geometry) -> Result<Self> {
         geometry.check("a mask", (self.width, self.height))?;
         for (op, _, (width, height)) in geometry.steps() {

@@ -8,17 +8,17 @@ use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 pub use boxes::Boxes;
 pub use keypoints::{Keypoint, Keypoints, Visibility};
-pub use mask::{Class, Mask};
+pub use mask::{Mask, MaskValue};
 
 /// Boxes kept by [`Boxes::sanitize`], for selecting the data that belongs to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptBoxes {
     indices: Vec<usize>,
     of: usize,
 }
 
 /// Encodes the indices, and the number of boxes before.
-impl Wire for Kept {
+impl Wire for KeptBoxes {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.indices.encode(to)?;
         self.of.encode(to)
@@ -31,11 +31,11 @@ impl Wire for Kept {
                 indices.len()
             )));
         }
-        Ok(Kept { indices, of })
+        Ok(KeptBoxes { indices, of })
     }
 }
 
-impl Kept {
+impl KeptBoxes {
     /// Returns the indices, in order.
     pub fn indices(&self) -> &[usize] {
         &self.indices

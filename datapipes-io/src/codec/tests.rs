@@ -44,7 +44,7 @@ fn a_large_file_is_not_copied() {
 
 #[test]
 fn a_reference_into_a_store_says_what_to_do() {
-    let store: Arc<dyn crate::stores::Store> = Arc::new(crate::stores::Memory::new());
+    let store: Arc<dyn crate::stores::Store> = Arc::new(crate::stores::InMemory::new());
     let error = sent(&FileRef::stored(store, "a/b", None)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("\"a/b\" in memory:"), "{error}");

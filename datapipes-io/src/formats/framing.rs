@@ -83,7 +83,7 @@ impl Frame {
 /// use bytes::Bytes;
 /// use datapipes::{Context, Error, ErrorKind, Result};
 /// use datapipes_io::formats::{FileEntries, Format, Frame, Framing, FrameKind, RecordPosition, RecordSplitter, records};
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 /// use datapipes_io::{File, prelude::*};
 ///
 /// #[derive(Clone)]
@@ -116,7 +116,7 @@ impl Frame {
 ///     }
 /// }
 ///
-/// let store = Memory::from_iter([("f", "\x01a\x02bc")]);
+/// let store = InMemory::from_iter([("f", "\x01a\x02bc")]);
 /// // With a limit of 0 every file is read as it arrives.
 /// assert_eq!(store.files(["f"]).stream_as(Lengths, 0).collect()?, ["a", "bc"]);
 /// # Ok::<(), datapipes::Error>(())
@@ -372,8 +372,14 @@ impl<T: Send + 'static> RecordSplitter<T> {
         }
     }
 
-    /// Sets other limits on the size of decompressed files.
-    pub fn expansion(self, expansion: Expansion) -> Self {
+    /// Sets the limits on the size of a decompressed file: bytes, and a multiple of the compressed
+    /// size once it is past 1 MiB.
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
+    }
+
+    pub(super) fn expansion(self, expansion: Expansion) -> Self {
         RecordSplitter { expansion, ..self }
     }
 

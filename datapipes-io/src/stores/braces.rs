@@ -43,8 +43,8 @@ const DEPTH: usize = 64;
 ///
 /// With a store:
 /// ```
-/// use datapipes_io::{prelude::*, stores::{Memory, expand_braces}};
-/// let store = Memory::from_iter([("s-0.txt", "a"), ("s-1.txt", "b")]);
+/// use datapipes_io::{prelude::*, stores::{InMemory, expand_braces}};
+/// let store = InMemory::from_iter([("s-0.txt", "a"), ("s-1.txt", "b")]);
 /// let files = store.files(expand_braces("s-{0..1}.txt")?).load_files().map(|file| file.data);
 /// assert_eq!(files.collect()?, ["a", "b"]);
 /// # Ok::<(), datapipes::Error>(())

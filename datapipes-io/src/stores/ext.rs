@@ -11,10 +11,10 @@ use datapipes::{Backoff, Context, Graph, Hints, Item, Items, Result, Revision, S
 use super::local::{ListFiles, is_inside};
 use super::names::Names;
 use super::wrappers::{
-    DiskCache, Evict, Expected, Hedge, InFlight, Limit, Locked, MemoryCache, PerSecond, Prefix,
-    Rate, Retry, Tail, TimeLimits, Timeout, Verify,
+    DiskCache, Evict, Expected, Hedge, HedgePolicy, InFlight, Limit, Locked, MemoryCache,
+    PerSecond, Prefix, Rate, Retry, TimeLimits, Timeout, Verify,
 };
-use super::{ListStore, Lock, Store};
+use super::{ListStore, Lockfile, Store};
 use crate::{File, FileRef};
 
 /// Methods of every store, in addition to those of [`Store`]: graphs that begin with it, and
@@ -24,9 +24,9 @@ use crate::{File, FileRef};
 /// ```
 /// use datapipes::Backoff;
 /// use datapipes_io::stores::wrappers::InFlight;
-/// use datapipes_io::stores::{Memory, Store, StoreExt};
+/// use datapipes_io::stores::{InMemory, Store, StoreExt};
 /// # futures::executor::block_on(async {
-/// let far = Memory::from_iter([("train/1.txt", "one"), ("test/1.txt", "two")]);
+/// let far = InMemory::from_iter([("train/1.txt", "one"), ("test/1.txt", "two")]);
 /// let store = far.prefix("train").limit(InFlight::Adaptive { most: 256 }).retry(Backoff::default());
 /// assert_eq!(store.url_of("1.txt"), "memory:///train/1.txt");
 /// assert_eq!(store.read("1.txt").await?, "one");
@@ -45,8 +45,8 @@ pub trait StoreExt: Store + Sized {
     /// # Examples
     /// ```
     /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
-    /// let store = Memory::from_iter([("train/1.txt", "one"), ("train/2.txt", "two"), ("notes", "")]);
+    /// use datapipes_io::stores::InMemory;
+    /// let store = InMemory::from_iter([("train/1.txt", "one"), ("train/2.txt", "two"), ("notes", "")]);
     /// let texts = store.list_files("train/*.txt").load_files().map(|file| file.data);
     /// assert_eq!(texts.collect()?, ["one", "two"]);
     /// # Ok::<(), datapipes::Error>(())
@@ -68,8 +68,8 @@ pub trait StoreExt: Store + Sized {
     /// # Examples
     /// ```
     /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
-    /// let store = Memory::from_iter([("1", "one"), ("2", "two")]);
+    /// use datapipes_io::stores::InMemory;
+    /// let store = InMemory::from_iter([("1", "one"), ("2", "two")]);
     /// let texts = store.files(["2", "1"]).load_files().map(|file| file.data);
     /// assert_eq!(texts.collect()?, ["two", "one"]);
     /// # Ok::<(), datapipes::Error>(())
@@ -96,8 +96,8 @@ pub trait StoreExt: Store + Sized {
     /// # Examples
     /// ```
     /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
-    /// let store = Memory::from_iter((0..100).map(|n| (format!("{n}.txt"), n.to_string())));
+    /// use datapipes_io::stores::InMemory;
+    /// let store = InMemory::from_iter((0..100).map(|n| (format!("{n}.txt"), n.to_string())));
     /// let files = store.index((0..100).map(|n| format!("{n}.txt")));
     /// let (train, test) = (files.clone().subset(0..80).shuffle().fetch(), files.subset(80..100).fetch());
     /// assert_eq!((train.collect()?.len(), &*test.collect()?[0].name), (80, "80.txt"));
@@ -115,9 +115,9 @@ pub trait StoreExt: Store + Sized {
     /// # Examples
     /// ```
     /// # use datapipes::Backoff;
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
+    /// # use datapipes_io::stores::{InMemory, Store, StoreExt};
     /// # futures::executor::block_on(async {
-    /// let store = Memory::from_iter([("k", "v")]).retry(Backoff { tries: 3, ..Backoff::default() });
+    /// let store = InMemory::from_iter([("k", "v")]).retry(Backoff { tries: 3, ..Backoff::default() });
     /// assert_eq!(store.read("k").await?, "v");
     /// # datapipes::Ok(()) }).unwrap();
     /// ```
@@ -129,10 +129,10 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::TimeLimits}};
+    /// # use datapipes_io::{prelude::*, stores::{InMemory, wrappers::TimeLimits}};
     /// # use std::time::Duration;
     /// let limits = TimeLimits { first: Duration::from_secs(5), ..TimeLimits::default() };
-    /// let texts = Memory::from_iter([("k", "v")]).timeout(limits).files(["k"]).load_files();
+    /// let texts = InMemory::from_iter([("k", "v")]).timeout(limits).files(["k"]).load_files();
     /// assert_eq!(texts.collect()?[0].data, "v"); // an error if there is no answer in 5 s
     /// # Ok::<(), datapipes::Error>(())
     /// ```
@@ -144,9 +144,9 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::InFlight};
+    /// # use datapipes_io::stores::{InMemory, Store, StoreExt, wrappers::InFlight};
     /// # futures::executor::block_on(async {
-    /// let store = Memory::from_iter([("k", "v")]).limit(InFlight::Fixed(2));
+    /// let store = InMemory::from_iter([("k", "v")]).limit(InFlight::Fixed(2));
     /// assert_eq!(store.read("k").await?, "v");
     /// assert_eq!((store.in_flight(), store.most()), (0, 2));
     /// # datapipes::Ok(()) }).unwrap();
@@ -159,23 +159,23 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::Tail}};
-    /// let store = Memory::from_iter([("k", "v")]).hedge(Tail { extra: 0.02, ..Tail::default() });
+    /// # use datapipes_io::{prelude::*, stores::{InMemory, wrappers::HedgePolicy}};
+    /// let store = InMemory::from_iter([("k", "v")]).hedge(HedgePolicy { extra: 0.02, ..HedgePolicy::default() });
     /// let texts = store.files(["k"]).load_files(); // at most one second request in fifty
     /// assert_eq!(texts.collect()?[0].data, "v");
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn hedge(self, tail: Tail) -> Hedge<Self> {
-        Hedge::new(self, tail)
+    fn hedge(self, policy: HedgePolicy) -> Hedge<Self> {
+        Hedge::new(self, policy)
     }
 
     /// Limits the requests and bytes per second.
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::PerSecond}};
+    /// # use datapipes_io::{prelude::*, stores::{InMemory, wrappers::PerSecond}};
     /// let most = PerSecond { requests: 100.0, ..PerSecond::default() };
-    /// let texts = Memory::from_iter([("k", "v")]).rate(most).files(["k"]).load_files();
+    /// let texts = InMemory::from_iter([("k", "v")]).rate(most).files(["k"]).load_files();
     /// assert_eq!(texts.collect()?[0].data, "v");
     /// # Ok::<(), datapipes::Error>(())
     /// ```
@@ -188,9 +188,9 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
+    /// # use datapipes_io::stores::{InMemory, Store, StoreExt};
     /// # futures::executor::block_on(async {
-    /// let store = Memory::from_iter([("train/1", "one"), ("test/1", "two")]).prefix("train");
+    /// let store = InMemory::from_iter([("train/1", "one"), ("test/1", "two")]).prefix("train");
     /// assert_eq!(store.read("1").await?, "one");
     /// # datapipes::Ok(()) }).unwrap();
     /// ```
@@ -204,11 +204,11 @@ pub trait StoreExt: Store + Sized {
     /// ```
     /// # use std::collections::HashMap;
     /// # use datapipes::ErrorKind;
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Expected};
+    /// # use datapipes_io::stores::{InMemory, Store, StoreExt, wrappers::Expected};
     /// # futures::executor::block_on(async {
     /// let three = Expected { size: Some(3), ..Expected::default() };
     /// let manifest = HashMap::from(["a", "b"].map(|key| (key.to_owned(), three.clone())));
-    /// let store = Memory::from_iter([("a", "one"), ("b", "four")]).verify(manifest);
+    /// let store = InMemory::from_iter([("a", "one"), ("b", "four")]).verify(manifest);
     /// assert_eq!(store.read("a").await?, "one");
     /// assert_eq!(store.read("b").await.unwrap_err().kind(), ErrorKind::Corrupt);
     /// # datapipes::Ok(()) }).unwrap();
@@ -218,14 +218,14 @@ pub trait StoreExt: Store + Sized {
     }
 
     /// Returns the store as it was when it was locked: files that have changed, are missing or are
-    /// new since are refused by name. See [`Lock`].
+    /// new since are refused by name. See [`Lockfile`].
     ///
     /// # Examples
     /// ```
-    /// use datapipes_io::{prelude::*, stores::{Lock, Memory}};
+    /// use datapipes_io::{prelude::*, stores::{Lockfile, InMemory}};
     ///
-    /// let store = Memory::from_iter([("a.txt", "one"), ("b.txt", "two")]);
-    /// let lock = Lock::of(store.clone(), "*.txt", false)?;
+    /// let store = InMemory::from_iter([("a.txt", "one"), ("b.txt", "two")]);
+    /// let lock = Lockfile::of(store.clone(), "*.txt", false)?;
     /// let texts = || store.clone().locked(&lock).list_files("*.txt").load_files();
     /// assert_eq!(texts().collect()?.len(), 2);
     ///
@@ -234,7 +234,7 @@ pub trait StoreExt: Store + Sized {
     /// assert!(error.ends_with("c.txt (file 2 now) is new, first used by step 2"), "{error}");
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn locked(self, lock: &Lock) -> Locked<Self> {
+    fn locked(self, lock: &Lockfile) -> Locked<Self> {
         Locked::new(self, lock)
     }
 
@@ -242,9 +242,9 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Evict};
+    /// # use datapipes_io::stores::{InMemory, Store, StoreExt, wrappers::Evict};
     /// # futures::executor::block_on(async {
-    /// let far = Memory::from_iter([("k", "v")]);
+    /// let far = InMemory::from_iter([("k", "v")]);
     /// let store = far.clone().cache_in_memory(1 << 30, Evict::Never);
     /// store.read("k").await?;
     /// far.remove("k");
@@ -263,11 +263,11 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
+    /// # use datapipes_io::stores::{InMemory, Store, StoreExt};
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # let dir = tempfile::tempdir()?;
     /// let folder = dir.path().join("cache");
-    /// let far = Memory::from_iter([("k", "v")]);
+    /// let far = InMemory::from_iter([("k", "v")]);
     /// far.clone().cache_on_disk(&folder, 10 << 30)?.read("k").await?;
     /// far.remove("k");
     /// assert_eq!(far.cache_on_disk(&folder, 10 << 30)?.read("k").await?, "v");
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn files_of_several_stores_stand_in_one_graph_and_errors_name_them() {
-        let store = crate::stores::Memory::from_iter([("a.tar", "no tar")]);
+        let store = crate::stores::InMemory::from_iter([("a.tar", "no tar")]);
         let graph = Graph::concat([store.clone().files(["a.tar"]), store.files(["a.tar"])])
             .load_files()
             .untar();

@@ -43,7 +43,7 @@ impl ListStore {
     pub(super) fn failing(problem: String) -> Self {
         ListStore {
             pattern: Err(problem),
-            ..ListStore::new(Arc::new(super::Memory::new()), "")
+            ..ListStore::new(Arc::new(super::InMemory::new()), "")
         }
     }
 
@@ -164,12 +164,12 @@ async fn with_steps(
 mod tests {
     use super::*;
     use crate::prelude::*;
-    use crate::stores::Memory;
+    use crate::stores::InMemory;
 
     #[test]
     fn objects_are_listed_and_loaded_like_files() {
         let store =
-            Memory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two"), ("b/3.bin", "three")]);
+            InMemory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two"), ("b/3.bin", "three")]);
         let files = store
             .clone()
             .list_files("a/*.txt")
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_vanished_or_changed_after_it_was_listed_is_an_error_in_its_place() {
-        let store = Memory::from_iter([("1", "one"), ("2", "two"), ("3", "three")]);
+        let store = InMemory::from_iter([("1", "one"), ("2", "two"), ("3", "three")]);
         let files = store.clone().list_files("*").collect().unwrap();
         store.remove("1");
         store.put("2", "longer");

@@ -32,13 +32,13 @@ const IN_FLIGHT: usize = 32;
 /// modification time: to lock data that are copied to other machines, ask for hashes. A copied file
 /// is then read once more, before its first range is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lock {
+pub struct Lockfile {
     /// Pattern of the names.
     pattern: String,
     files: Arc<[LockedFile]>,
 }
 
-/// A file of a [`Lock`].
+/// A file of a [`Lockfile`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -76,7 +76,7 @@ struct Header {
     files: usize,
 }
 
-impl Lock {
+impl Lockfile {
     /// Lists the files whose names match `pattern`, and asks for sizes and versions where the
     /// listing does not tell them. With `hash` every file is read. Blocks; many requests are in
     /// flight.
@@ -85,7 +85,7 @@ impl Lock {
     ///
     /// # Errors
     /// `Config` for an invalid pattern, `NotFound` if nothing matches; the errors of the store.
-    pub fn of(store: impl Store, pattern: &str, hash: bool) -> Result<Lock> {
+    pub fn of(store: impl Store, pattern: &str, hash: bool) -> Result<Lockfile> {
         let (store, pattern_text) = (Arc::new(store), pattern.to_owned());
         let (from, pattern) = (store.clone(), parse(pattern)?);
         let listed = Graph::from_vec(vec![()]).map_async(move |()| {
@@ -104,7 +104,7 @@ impl Lock {
             let message = format!("no object matches {pattern_text:?} under {}", store.url());
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        Ok(Lock {
+        Ok(Lockfile {
             pattern: pattern_text,
             files: files.into(),
         })
@@ -137,19 +137,19 @@ impl Lock {
         replace(path.as_ref(), &self.to_string())
     }
 
-    /// Reads the lock that was [saved](Lock::save) to a file. Blocks.
+    /// Reads the lock that was [saved](Lockfile::save) to a file. Blocks.
     ///
     /// # Errors
     /// The errors of the file system; `Corrupt` with the number of the line if the file holds no
     /// lock, `Truncated` if it was cut, `Unsupported` for a later version; with the path.
-    pub fn load(path: impl AsRef<Path>) -> Result<Lock> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Lockfile> {
         let path = path.as_ref();
         let text = fs::read_to_string(path).map_err(Error::io);
-        let lock = text.and_then(|text| Lock::from_text(&text));
+        let lock = text.and_then(|text| Lockfile::from_text(&text));
         lock.map_err(|error| error.within(path.display()))
     }
 
-    fn from_text(text: &str) -> Result<Lock> {
+    fn from_text(text: &str) -> Result<Lockfile> {
         let corrupt = |line: usize, what: String| {
             Error::new(ErrorKind::Corrupt, format!("line {line}: {what}"))
         };
@@ -194,7 +194,7 @@ impl Lock {
             let what = format!("{} of {} files", files.len(), header.files);
             return Err(Error::new(ErrorKind::Truncated, what));
         }
-        Ok(Lock {
+        Ok(Lockfile {
             pattern: header.pattern,
             files: files.into(),
         })
@@ -246,12 +246,12 @@ impl Lock {
     }
 
     /// Returns the lock of the files whose names begin with `prefix`.
-    pub(super) fn below(&self, prefix: &str) -> Lock {
+    pub(super) fn below(&self, prefix: &str) -> Lockfile {
         let files = self
             .files
             .iter()
             .filter(|file| file.name.starts_with(prefix));
-        Lock {
+        Lockfile {
             pattern: self.pattern.clone(),
             files: files.cloned().collect(),
         }
@@ -304,7 +304,7 @@ impl LockedFile {
 }
 
 /// Prints the content of the lock's file.
-impl fmt::Display for Lock {
+impl fmt::Display for Lockfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = Header {
             format: FORMAT.to_owned(),
@@ -359,10 +359,10 @@ pub(super) async fn complete(store: &dyn Store, mut meta: Meta, hash: bool) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
 
-    fn store() -> Memory {
-        Memory::from_iter([("a/1.tar", "one"), ("a/2.tar", "four"), ("notes", "")])
+    fn store() -> InMemory {
+        InMemory::from_iter([("a/1.tar", "one"), ("a/2.tar", "four"), ("notes", "")])
     }
 
     #[test]
@@ -370,33 +370,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.lock");
         for hash in [false, true] {
-            let lock = Lock::of(store(), "a/*", hash).unwrap();
+            let lock = Lockfile::of(store(), "a/*", hash).unwrap();
             assert_eq!(lock.files().len(), 2);
             lock.save(&path).unwrap();
-            assert_eq!(Lock::load(&path).unwrap(), lock);
+            assert_eq!(Lockfile::load(&path).unwrap(), lock);
             assert_eq!(fs::read_to_string(&path).unwrap(), lock.to_string());
         }
         // The format is kept.
         let text = "{\"format\":\"datapipes lock\",\"version\":1,\"pattern\":\"**\",\"files\":1}\n\
                     {\"name\":\"a\",\"size\":3,\"version\":\"v\"}\n";
-        assert_eq!(Lock::from_text(text).unwrap().to_string(), text);
+        assert_eq!(Lockfile::from_text(text).unwrap().to_string(), text);
     }
 
     #[test]
     fn a_damaged_file_is_no_lock() {
-        let text = Lock::of(store(), "**", true).unwrap().to_string();
+        let text = Lockfile::of(store(), "**", true).unwrap().to_string();
         for end in 0..text.len() - 1 {
-            let error = Lock::from_text(&text[..end]).unwrap_err();
+            let error = Lockfile::from_text(&text[..end]).unwrap_err();
             let kinds = [ErrorKind::Corrupt, ErrorKind::Truncated];
             assert!(kinds.contains(&error.kind()), "{end}: {error}");
         }
         let twice = format!("{text}{}\n", text.lines().last().unwrap());
-        let error = Lock::from_text(&twice).unwrap_err().to_string();
+        let error = Lockfile::from_text(&twice).unwrap_err().to_string();
         assert!(error.contains("line 5: notes comes twice"), "{error}");
         let later = text.replacen("\"version\":1", "\"version\":2", 1);
-        let error = Lock::from_text(&later).unwrap_err();
+        let error = Lockfile::from_text(&later).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        let missing = Lock::load("no/such/data.lock").unwrap_err();
+        let missing = Lockfile::load("no/such/data.lock").unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert!(missing.to_string().contains("no/such/data.lock"));
     }
@@ -404,8 +404,9 @@ mod tests {
     #[test]
     fn row_136_differences_name_the_files_and_their_places() {
         let then = store();
-        let lock = Lock::of(then.clone(), "**", true).unwrap();
-        let differences = || lock.differences(Lock::of(then.clone(), "**", true).unwrap().files());
+        let lock = Lockfile::of(then.clone(), "**", true).unwrap();
+        let differences =
+            || lock.differences(Lockfile::of(then.clone(), "**", true).unwrap().files());
         assert!(differences().is_empty());
         then.put("a/1.tar", "ONE");
         then.put("a/0.tar", "");
@@ -425,7 +426,7 @@ mod tests {
             fs::write(two.path().join(name), text).unwrap();
         }
         let open = |dir: &tempfile::TempDir| crate::stores::open(dir.path().to_str().unwrap());
-        let lock = |dir, hash| Lock::of(open(dir).unwrap(), "*.txt", hash).unwrap();
+        let lock = |dir, hash| Lockfile::of(open(dir).unwrap(), "*.txt", hash).unwrap();
         assert!(
             lock(&one, true)
                 .differences(lock(&two, true).files())
@@ -442,10 +443,10 @@ mod tests {
 
     #[test]
     fn nothing_to_lock_is_an_error() {
-        let error = Lock::of(store(), "b/*", false).unwrap_err();
+        let error = Lockfile::of(store(), "b/*", false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(
-            Lock::of(store(), "/b", false).unwrap_err().kind(),
+            Lockfile::of(store(), "/b", false).unwrap_err().kind(),
             ErrorKind::Config
         );
     }

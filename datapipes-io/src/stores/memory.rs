@@ -15,19 +15,19 @@ use super::{Get, Meta, Object, Store};
 ///
 /// # Examples
 /// ```
-/// use datapipes_io::stores::{Memory, Store};
+/// use datapipes_io::stores::{InMemory, Store};
 /// # futures::executor::block_on(async {
-/// let store = Memory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two")]);
+/// let store = InMemory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two")]);
 /// assert_eq!(store.read("a/2.txt").await?, "two");
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<RwLock<BTreeMap<String, (u64, Bytes)>>>);
+pub struct InMemory(Arc<RwLock<BTreeMap<String, (u64, Bytes)>>>);
 
-impl Memory {
+impl InMemory {
     /// Returns an empty store.
     pub fn new() -> Self {
-        Memory::default()
+        InMemory::default()
     }
 
     /// Stores an object under a key, and replaces the previous object of that key.
@@ -54,9 +54,9 @@ impl Memory {
     }
 }
 
-impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Memory {
+impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for InMemory {
     fn from_iter<I: IntoIterator<Item = (K, D)>>(objects: I) -> Self {
-        let store = Memory::new();
+        let store = InMemory::new();
         objects
             .into_iter()
             .for_each(|(key, data)| store.put(key, data));
@@ -65,7 +65,7 @@ impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Memory {
 }
 
 #[async_trait]
-impl Store for Memory {
+impl Store for InMemory {
     fn url(&self) -> &str {
         "memory:///"
     }
@@ -76,7 +76,7 @@ impl Store for Memory {
         let Some(object) = objects.get(key) else {
             return Err(Error::new(ErrorKind::NotFound, url));
         };
-        let (meta, data) = (Memory::meta(key, object), &object.1);
+        let (meta, data) = (InMemory::meta(key, object), &object.1);
         if get.version.is_some() && get.version != meta.version {
             return Err(Error::new(ErrorKind::Changed, url));
         }
@@ -89,7 +89,7 @@ impl Store for Memory {
             .range(prefix.to_owned()..)
             .take_while(|(key, _)| key.starts_with(prefix));
         let found: Vec<_> = from
-            .map(|(key, object)| Ok(Memory::meta(key, object)))
+            .map(|(key, object)| Ok(InMemory::meta(key, object)))
             .collect();
         futures::stream::iter(found).boxed()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datapipes::{Error, ErrorKind};
 
 use super::Meta;
-use super::lock::{Difference, Lock, parse};
+use super::lock::{Difference, Lockfile, parse};
 
 /// Number of files that a message names.
 const NAMED: usize = 5;
@@ -22,7 +22,7 @@ pub(super) struct Refused {
     /// Number of other differences.
     more: usize,
     /// The lock, and what was listed instead; `None` for a file that was opened by its name.
-    listings: Option<(Lock, Arc<[Meta]>)>,
+    listings: Option<(Lockfile, Arc<[Meta]>)>,
 }
 
 impl Refused {
@@ -39,7 +39,7 @@ impl Refused {
     }
 
     /// Adds the lock and what was listed instead.
-    pub fn of_listings(mut self, lock: Lock, now: Vec<Meta>) -> Self {
+    pub fn of_listings(mut self, lock: Lockfile, now: Vec<Meta>) -> Self {
         self.listings = Some((lock, now.into()));
         self
     }

@@ -9,7 +9,7 @@ use datapipes::{Error, ErrorKind, Graph, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+use crate::stores::{Body, Get, InMemory, Meta, Object, Store};
 use crate::{File, FileGraphExt, FileRef, Format};
 
 /// Reads a file in a format, and returns its items and errors, in order, to the end.
@@ -40,7 +40,7 @@ pub fn read_arriving<F: Format>(
         "sizes of pieces: {pieces:?}"
     );
     let store = Pieces {
-        store: Memory::from_iter([("file", data)]),
+        store: InMemory::from_iter([("file", data)]),
         pieces,
     };
     let files = vec![FileRef::stored(Arc::new(store), "file", None)];
@@ -56,7 +56,7 @@ pub(crate) fn unnamed(error: &Error) -> String {
 /// used.
 #[derive(Debug)]
 struct Pieces {
-    store: Memory,
+    store: InMemory,
     pieces: Vec<usize>,
 }
 

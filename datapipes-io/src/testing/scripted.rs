@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 
-use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+use crate::stores::{Body, Get, InMemory, Meta, Object, Store};
 use crate::sync::lock;
 
 /// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused =
@@ -35,7 +35,7 @@ use crate::sync::lock;
 /// ```
 #[derive(Clone)]
 pub struct Scripted {
-    objects: Memory,
+    objects: InMemory,
     state: Arc<Mutex<State>>,
     began: Instant,
 }
@@ -156,7 +156,7 @@ impl Scripted {
     /// Returns a store without objects.
     pub fn new() -> Self {
         Scripted {
-            objects: Memory::new(),
+            objects: InMemory::new(),
             state: Arc::default(),
             began: Instant::now(),
         }

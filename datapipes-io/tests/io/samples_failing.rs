@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datapipes::index::{ClassBalanced, Indexed, Replacement, Weighted, WeightedOnce};
 use datapipes::pipes::Stop;
 use datapipes::{Checkpoint, DataLoader, Error, ErrorKind, Graph, OnError, Order, Result, Uneven};
-use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
+use datapipes_io::stores::{Get, InMemory, Meta, Object, Store};
 use datapipes_io::{File, FileRef, Sample, list_files, prelude::*};
 use futures::stream::BoxStream;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use crate::tar_of;
 /// A store with some objects that cannot be read.
 #[derive(Clone, Debug)]
 struct Failing {
-    store: Memory,
+    store: InMemory,
     fails: Arc<HashSet<String>>,
 }
 
@@ -120,7 +120,7 @@ fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sa
             member.name.clone()
         }
     };
-    let store = Memory::from_iter(
+    let store = InMemory::from_iter(
         members
             .iter()
             .map(|member| (member.name.clone(), content(member))),
@@ -154,7 +154,7 @@ fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sa
                     .collect();
                 (format!("{n}.tar"), tar_of(&shard))
             });
-        Memory::from_iter(shards)
+        InMemory::from_iter(shards)
     };
     match place {
         Place::Listed => failing.list_files("**").load_files().samples(),
@@ -197,7 +197,7 @@ fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sa
                 .iter()
                 .map(|member| (name(member), packed(&content(member))));
             let keys: Vec<_> = members.iter().map(name).collect();
-            Memory::from_iter(store)
+            InMemory::from_iter(store)
                 .files(keys)
                 .load_files()
                 .decompress()
@@ -398,7 +398,7 @@ fn samples_of_plain_files_never_come_in_halves() {
 /// Files of one sample that another step puts apart would come as halves.
 #[test]
 fn samples_of_plain_files_that_are_put_apart_do_not_build() {
-    let store = Memory::from_iter([("d/0.jpg", "a"), ("d/0.cls", "b")]);
+    let store = InMemory::from_iter([("d/0.jpg", "a"), ("d/0.cls", "b")]);
     let files = || store.clone().files(["d/0.cls", "d/0.jpg"]);
     let index = || store.clone().index(["d/0.cls", "d/0.jpg"]);
     let build = |graph: Graph<Sample>| {
@@ -494,7 +494,7 @@ fn samples_of_plain_files_that_are_put_apart_do_not_build() {
 /// The rounds of a repeat have the same names, as two data sets may have at their border.
 #[test]
 fn samples_of_plain_files_come_again_in_each_round() {
-    let store = Memory::from_iter(["a.jpg", "a.cls", "b.jpg", "b.cls"].map(|key| (key, "1")));
+    let store = InMemory::from_iter(["a.jpg", "a.cls", "b.jpg", "b.cls"].map(|key| (key, "1")));
     let files = |keys: &[&'static str]| store.clone().files(keys.to_vec());
     let (one, two): (&[_], &[_]) = (&["a.jpg", "a.cls"], &["a.jpg", "a.cls", "b.jpg", "b.cls"]);
     let index = store.clone().index(one.to_vec());
@@ -561,7 +561,7 @@ fn samples_of_plain_files_never_come_in_halves_in_a_later_round() {
 #[test]
 fn an_archive_that_failed_is_no_sample() {
     let shard = |k: &str| tar_of(&[(&*format!("{k}.jpg"), b"1"), (&*format!("{k}.cls"), b"2")]);
-    let store = Memory::from_iter(["a", "c", "d"].map(|k| (format!("{k}.tar"), shard(k))));
+    let store = InMemory::from_iter(["a", "c", "d"].map(|k| (format!("{k}.tar"), shard(k))));
     for suffix in ["tar", "tar.gz", "tgz"] {
         let keys = [
             "a.tar".to_owned(),
@@ -595,8 +595,8 @@ fn an_archive_that_failed_is_no_sample() {
 /// Plain files after archives: an error belongs to the kind of file that its neighbours are.
 #[test]
 fn archives_and_plain_files_in_one_stream() {
-    let archives = Memory::from_iter([("s.tar", tar_of(&[("a.jpg", b"1"), ("a.cls", b"2")]))]);
-    let plain = Memory::from_iter([("b.cls", "1"), ("c.cls", "2"), ("c.jpg", "3")]);
+    let archives = InMemory::from_iter([("s.tar", tar_of(&[("a.jpg", b"1"), ("a.cls", b"2")]))]);
+    let plain = InMemory::from_iter([("b.cls", "1"), ("c.cls", "2"), ("c.jpg", "3")]);
     let graph = Graph::concat([
         archives.files(["s.tar", "t.tar"]).load_files().untar(),
         plain

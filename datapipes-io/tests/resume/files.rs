@@ -2,7 +2,7 @@
 
 use datapipes::{DataLoader, ErrorKind, Graph};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::Memory;
+use datapipes_io::stores::InMemory;
 use datapipes_io::{FileRef, list_files};
 
 use super::{Counting, all, begun, goes_on, loader};
@@ -11,8 +11,8 @@ fn names(graph: Graph<FileRef>) -> Graph<String> {
     graph.map(|file| file.name().into_owned())
 }
 
-fn store(count: usize) -> Memory {
-    Memory::from_iter((0..count).map(|n| (format!("{n:03}.txt"), n.to_string())))
+fn store(count: usize) -> InMemory {
+    InMemory::from_iter((0..count).map(|n| (format!("{n:03}.txt"), n.to_string())))
 }
 
 #[test]
@@ -69,11 +69,11 @@ fn resumed(
 
 #[test]
 fn row_119_files_that_were_added_or_removed_are_told() {
-    let list = |store: &Memory| names(store.clone().list_files("*.txt"));
+    let list = |store: &InMemory| names(store.clone().list_files("*.txt"));
     let before = store(300);
     let changed = "those that had been given: files were added, removed, renamed or changed since";
     for workers in [0, 2] {
-        let check = |change: &dyn Fn(&Memory), says: &str| {
+        let check = |change: &dyn Fn(&InMemory), says: &str| {
             let now = store(300);
             change(&now);
             let error = resumed(&list(&before), 200, &list(&now), workers).unwrap_err();

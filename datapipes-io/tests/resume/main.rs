@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use datapipes::{Checkpoint, DataLoader, Graph, OnError, Result};
-use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
+use datapipes_io::stores::{Get, InMemory, Meta, Object, Store};
 use futures::stream::BoxStream;
 
 /// A store that counts its requests.
 #[derive(Clone, Debug)]
 struct Counting {
-    store: Memory,
+    store: InMemory,
     gets: Arc<AtomicU64>,
     keys: Arc<Mutex<Vec<String>>>,
 }
 
 impl Counting {
-    fn new(store: Memory) -> Self {
+    fn new(store: InMemory) -> Self {
         Counting {
             store,
             gets: Arc::default(),

@@ -4,7 +4,7 @@ use datapipes::Graph;
 use datapipes::index::Indexed;
 use datapipes_io::formats::{IndexedTar, TarWriter};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::Memory;
+use datapipes_io::stores::InMemory;
 use datapipes_io::{File, Sample};
 use futures::executor::block_on;
 
@@ -42,7 +42,7 @@ fn shards(damaged: bool) -> Counting {
         archive
     };
     let name = |shard| format!("train/{shard:02}.tar");
-    Counting::new(Memory::from_iter(
+    Counting::new(InMemory::from_iter(
         (0..SHARDS).map(|shard| (name(shard), archive(shard))),
     ))
 }
@@ -68,7 +68,7 @@ fn row_116_shards_go_on_in_the_middle() {
 #[test]
 fn row_116_samples_of_files_that_are_in_no_archive_go_on() {
     let store =
-        Memory::from_iter((0..30).map(|n| (format!("{:02}.{}", n / 3, n % 3), n.to_string())));
+        InMemory::from_iter((0..30).map(|n| (format!("{:02}.{}", n / 3, n % 3), n.to_string())));
     goes_on(&keys(store.clone().list_files("*").load_files().samples()));
     let shuffled = store.list_files("*").load_files().samples().shuffle(4);
     goes_on(&keys(shuffled).shuffle(3));

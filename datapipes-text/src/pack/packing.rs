@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use datapipes::{Item, Origin, Place};
+use datapipes::{HeldPlace, Item, Origin};
 
 use super::row::{Row, RowLayout};
 use crate::{Document, Packed};
@@ -26,7 +26,7 @@ pub(super) struct Incoming<T> {
     pub key: u64,
     /// Tokens that are not in a row yet.
     pub rest: Range<usize>,
-    pub place: Option<Place>,
+    pub place: Option<HeldPlace>,
     /// Open row that had it when a snapshot was taken.
     pub bin: Option<u64>,
 }
@@ -45,13 +45,13 @@ struct Bin {
     row: Row,
     origins: Vec<Origin>,
     /// Places of the documents that end in it.
-    places: Vec<Place>,
+    places: Vec<HeldPlace>,
     /// The same documents, if they are recorded.
     ended: Vec<Ended>,
 }
 
 /// A row with its origins and the places of the documents that end in it.
-pub(super) type Finished = (Vec<Place>, Item<Packed>);
+pub(super) type Finished = (Vec<HeldPlace>, Item<Packed>);
 
 /// The open rows.
 pub(super) struct Packing {

@@ -1,7 +1,7 @@
 //! Indexed data, cached in memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
@@ -9,7 +9,6 @@ use tokio::sync::OnceCell;
 use super::Lookup;
 use super::order::Index;
 use super::transformed::IndexLookup;
-use crate::sync::lock;
 use crate::{Result, Revision};
 
 /// Keeps samples in memory, as many as fit into a number of bytes.
@@ -42,7 +41,7 @@ impl<T> Cached<T> {
 
 impl<T: Clone + Send + Sync + 'static> Cached<T> {
     fn kept(&self) -> std::sync::MutexGuard<'_, CachedSamples<T>> {
-        lock(&self.kept)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]

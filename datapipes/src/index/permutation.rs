@@ -1,7 +1,6 @@
 //! A keyed permutation of `0..len`, computed index by index.
 
-use crate::Rng;
-use crate::rng::mix;
+use crate::{Rng, mix_bits};
 
 /// A permutation of `0..len` chosen by a key. Each position is computed by itself: nothing is
 /// materialised, and any length starts at once.
@@ -153,7 +152,7 @@ impl<const ROUNDS: usize> Network<ROUNDS> {
         let mut state = key;
         for round in &mut keys {
             state = state.wrapping_add(GAMMA);
-            *round = mix(state);
+            *round = mix_bits(state);
         }
         Network {
             low_bits: bits.div_ceil(2),

@@ -9,7 +9,7 @@ use std::task::{self, Poll};
 use futures::Stream;
 
 use super::demand::{AHEAD, Demand};
-use super::{Fill, Held, Items, Place};
+use super::{Fill, Held, HeldPlace, Items};
 use crate::checkpoint::HeldPositions;
 use crate::sync::lock;
 use crate::{Chunk, Context, Item, Result};
@@ -96,8 +96,12 @@ impl<T: Send + 'static> Emitter<T> {
     ///
     /// If items come in any order, this call records the inputs of the output. A pipe has to use it
     /// for every output if it [promises lineage](crate::Hints::lineage).
-    pub async fn emit_of(&self, places: impl IntoIterator<Item = Place>, item: Result<Item<T>>) {
-        Place::give(places);
+    pub async fn emit_of(
+        &self,
+        places: impl IntoIterator<Item = HeldPlace>,
+        item: Result<Item<T>>,
+    ) {
+        HeldPlace::give(places);
         self.emit(item).await;
     }
 
@@ -204,7 +208,7 @@ impl<T: Send + 'static> Emitter<T> {
         input: &mut Items<In>,
     ) -> Option<Held<In>> {
         loop {
-            let place = match Place::next(cx, input) {
+            let place = match HeldPlace::next(cx, input) {
                 Ok(place) => place,
                 Err(error) => {
                     self.emit(Err(error)).await;

@@ -11,21 +11,21 @@ use crate::{Context, Error, ErrorKind, Item, Items, Result};
 /// An item that a pipe took of its input and still holds, as a pipe that groups, sorts or shuffles
 /// does; returned by [`Emitter::hold_from`](crate::Emitter::hold_from).
 ///
-/// It contains its [`Place`], too. The places of held items that were taken apart are
+/// It contains its [`HeldPlace`], too. The places of held items that were taken apart are
 /// [given](crate::Emitter::emit_of), or [left out](Context::leave_out).
 #[derive(Debug)]
 pub struct Held<T> {
     item: Item<T>,
-    place: Place,
+    place: HeldPlace,
 }
 
 impl<T> Held<T> {
-    pub(crate) fn new(item: Item<T>, place: Place) -> Self {
+    pub(crate) fn new(item: Item<T>, place: HeldPlace) -> Self {
         Held { item, place }
     }
 
     /// Returns the item and its place.
-    pub fn into_parts(self) -> (Item<T>, Place) {
+    pub fn into_parts(self) -> (Item<T>, HeldPlace) {
         (self.item, self.place)
     }
 }
@@ -41,9 +41,9 @@ impl<T> Deref for Held<T> {
 impl Context {
     /// Drops items that were held, and counts them as dropped.
     pub fn leave_out<T>(&self, held: impl IntoIterator<Item = Held<T>>) {
-        let places: Vec<Place> = held.into_iter().map(|held| held.into_parts().1).collect();
+        let places: Vec<HeldPlace> = held.into_iter().map(|held| held.into_parts().1).collect();
         self.count_dropped(places.len() as u64);
-        Place::leave_out(places);
+        HeldPlace::leave_out(places);
     }
 }
 
@@ -55,7 +55,7 @@ impl Context {
 /// an error that came between two held items is not given again. Dropping the place means that the
 /// item is held no longer.
 #[must_use = "dropping it says that the item is held no longer, so a resumed epoch would not have it again"]
-pub struct Place(Option<(Taker, u64)>);
+pub struct HeldPlace(Option<(Taker, u64)>);
 
 /// The records of the items taken of an input.
 enum Taker {
@@ -63,13 +63,13 @@ enum Taker {
     AnyOrder(Arc<Unordered>),
 }
 
-impl Place {
+impl HeldPlace {
     /// Returns the place of the next item taken of an input; an empty one if no checkpoints are
     /// taken.
     ///
     /// # Errors
     /// `Config` if the stream is not an input of this node.
-    pub(crate) fn next<T: Send + 'static>(cx: &Context, input: &Items<T>) -> Result<Place> {
+    pub(crate) fn next<T: Send + 'static>(cx: &Context, input: &Items<T>) -> Result<HeldPlace> {
         let place = if let Some(unordered) = cx.unordered() {
             let taker = || (Taker::AnyOrder(unordered.clone()), unordered.next());
             input.is_counted_by(unordered.counter()).then(taker)
@@ -77,14 +77,16 @@ impl Place {
             let place = recorder.input(|taken| input.is_counted_by(taken));
             place.map(|(held, at)| (Taker::InOrder(held), at))
         } else {
-            return Ok(Place(None));
+            return Ok(HeldPlace(None));
         };
         let unknown = || {
             let message = "takes items to hold from a stream that is not its input as it got it, so that nobody knows their \
                            places; take them from the input itself";
             Error::new(ErrorKind::Config, message).at(cx.node())
         };
-        place.map(|place| Place(Some(place))).ok_or_else(unknown)
+        place
+            .map(|place| HeldPlace(Some(place)))
+            .ok_or_else(unknown)
     }
 
     /// Holds the item at this place from now on.
@@ -95,20 +97,22 @@ impl Place {
     }
 
     /// Records that the items at these places are in the next output.
-    pub(crate) fn give(places: impl IntoIterator<Item = Place>) {
-        if let Some((unordered, positions)) = Place::in_any_order(places) {
+    pub(crate) fn give(places: impl IntoIterator<Item = HeldPlace>) {
+        if let Some((unordered, positions)) = HeldPlace::in_any_order(places) {
             unordered.gave(Given::All(positions));
         }
     }
 
     /// Records that no output is made of the items at these places.
-    fn leave_out(places: impl IntoIterator<Item = Place>) {
-        if let Some((unordered, positions)) = Place::in_any_order(places) {
+    fn leave_out(places: impl IntoIterator<Item = HeldPlace>) {
+        if let Some((unordered, positions)) = HeldPlace::in_any_order(places) {
             unordered.left_out(positions);
         }
     }
 
-    fn in_any_order(places: impl IntoIterator<Item = Place>) -> Option<(Arc<Unordered>, Vec<u64>)> {
+    fn in_any_order(
+        places: impl IntoIterator<Item = HeldPlace>,
+    ) -> Option<(Arc<Unordered>, Vec<u64>)> {
         let mut all: Option<(Arc<Unordered>, Vec<u64>)> = None;
         for place in places {
             if let Some((Taker::AnyOrder(unordered), at)) = &place.0 {
@@ -121,7 +125,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for HeldPlace {
     fn drop(&mut self) {
         if let Some((Taker::InOrder(held), at)) = &self.0 {
             lock(held).remove(at);
@@ -129,9 +133,9 @@ impl Drop for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for HeldPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place")
+        f.debug_tuple("HeldPlace")
             .field(&self.0.as_ref().map(|(_, at)| at))
             .finish()
     }

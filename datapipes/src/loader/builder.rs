@@ -14,7 +14,7 @@ use super::metrics;
 use super::monitor;
 use super::online::OnlineTuner;
 #[cfg(feature = "tune")]
-use super::settings_file::Kept;
+use super::settings_file::SavedSettings;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
@@ -150,7 +150,7 @@ impl<T: Send + 'static> Builder<T> {
     #[cfg(feature = "tune")]
     pub fn settings_from(mut self, path: impl AsRef<Path>) -> crate::Result<Self> {
         let flow = Flow::new(&self.graph.root());
-        let Kept {
+        let SavedSettings {
             workers,
             prefetch,
             found,
@@ -516,13 +516,12 @@ impl<T: Send + 'static> Builder<T> {
     /// performance lists the names. Each node has some ten figures, each segment some twelve.
     ///
     /// # Examples
-    /// ```no_run
+    /// ```
     /// use datapipes::{DataLoader, Graph};
-    /// use metrics_exporter_prometheus::PrometheusBuilder;
     ///
-    /// PrometheusBuilder::new().with_http_listener(([127, 0, 0, 1], 9000)).install()?;
+    /// // An exporter is installed as it says; `metrics_exporter_prometheus::PrometheusBuilder` is one.
     /// let loader = DataLoader::builder(Graph::range(0..9)).metrics("train").build()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), datapipes::BuildError>(())
     /// ```
     ///
     /// # Errors

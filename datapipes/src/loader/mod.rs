@@ -198,7 +198,7 @@ impl<T: Send + 'static> DataLoader<T> {
             ..
         } = self.engine.settings;
         let tuner = self.tuner.as_ref();
-        let kept = settings_file::Kept {
+        let kept = settings_file::SavedSettings {
             workers: (!auto_workers && workers > 0).then_some(workers),
             prefetch,
             found: tuner.map_or(found, |tuner| lock(tuner).found(&self.engine)),

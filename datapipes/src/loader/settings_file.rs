@@ -40,7 +40,7 @@ struct Form {
 }
 
 /// Settings, as far as they were chosen or found, and what a loader has learned.
-pub(super) struct Kept {
+pub(super) struct SavedSettings {
     /// Values that were chosen, by the user or by a search for the best.
     pub workers: Option<usize>,
     pub prefetch: Option<usize>,
@@ -50,7 +50,7 @@ pub(super) struct Kept {
 }
 
 /// Writes the settings for a graph with these nodes, whole or not at all.
-pub(super) fn save(path: &Path, nodes: &[SavedNode], kept: Kept) -> Result<()> {
+pub(super) fn save(path: &Path, nodes: &[SavedNode], kept: SavedSettings) -> Result<()> {
     let form = Form {
         version: VERSION,
         workers: kept.workers,
@@ -77,7 +77,7 @@ pub(super) fn check_path(path: &Path) -> Result<()> {
 /// With the path: `NotFound` or `Io` if the file cannot be read, `Corrupt` if it is not JSON,
 /// `Unsupported` if a newer version made it, `Config` for another graph, other fields, or values out
 /// of range.
-pub(super) fn load(path: &Path, flow: &Flow) -> Result<Kept> {
+pub(super) fn load(path: &Path, flow: &Flow) -> Result<SavedSettings> {
     let about = |kind, message: &str| Error::new(kind, format!("{}: {message}", path.display()));
     let with = |kind, message: &str, source: BoxError| about(kind, message).with_source(source);
     if blocks(path) {
@@ -122,7 +122,7 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<Kept> {
         }
     }
     match &differences(&form.graph, flow)[..] {
-        [] => Ok(Kept {
+        [] => Ok(SavedSettings {
             workers: form.workers,
             prefetch: form.prefetch,
             found: TunedSettings {

@@ -1,13 +1,11 @@
 //! Keeps the items of the first pass in memory for the later ones.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 
-use crate::error::quietly;
-use crate::sync::lock;
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, catch_panic};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
@@ -30,6 +28,10 @@ impl<T> ByRank<T> {
             });
         &mut self.0[at].1
     }
+}
+
+fn locked<T>(kept: &Mutex<ByRank<T>>) -> MutexGuard<'_, ByRank<T>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum CachedPass<T> {
@@ -65,7 +67,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
         let wanted = cx.wanted().cloned().unwrap_or_default();
         Items::generate(async move |out| {
-            let (ready, mut filling) = match lock(&kept).of(cx.rank()) {
+            let (ready, mut filling) = match locked(&kept).of(cx.rank()) {
                 CachedPass::Everything(items) => (Some(items.clone()), None),
                 // A pass that is resumed in the middle does not see everything.
                 CachedPass::Nothing if wanted.is_all() => (None, Some(Vec::new())),
@@ -98,9 +100,9 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
-                        *lock(&kept).of(cx.rank()) = CachedPass::TooMany;
+                        *locked(&kept).of(cx.rank()) = CachedPass::TooMany;
                         let node = &**cx.node();
-                        quietly(|| {
+                        let _ = catch_panic(|| {
                             tracing::warn!(
                                 node,
                                 most,
@@ -117,7 +119,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             // A cancelled epoch ends early.
             if let Some(items) = filling
                 && !cx.is_cancelled()
-                && let slot @ CachedPass::Nothing = lock(&kept).of(cx.rank())
+                && let slot @ CachedPass::Nothing = locked(&kept).of(cx.rank())
             {
                 *slot = CachedPass::Everything(items.into());
             }

@@ -21,19 +21,19 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        let through: u64 = match cx.restored() {
+        let ended: u64 = match cx.restored() {
             Ok(restored) => restored.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         let mut inputs = inputs.into_iter();
         inputs
             .by_ref()
-            .take(usize::try_from(through).unwrap_or(usize::MAX))
+            .take(usize::try_from(ended).unwrap_or(usize::MAX))
             .for_each(drop);
         Items::from_chunks(Concatenated {
             current: inputs.next(),
             inputs,
-            through,
+            ended,
             cx: cx.clone(),
         })
     }
@@ -52,21 +52,21 @@ struct Concatenated<T> {
     current: Option<Items<T>>,
     /// The inputs after it.
     inputs: std::vec::IntoIter<Items<T>>,
-    /// Number of items before it.
-    through: u64,
+    /// Number of inputs before it, which have ended.
+    ended: u64,
     cx: Context,
 }
 
 impl<T: Send + 'static> Chunks<T> for Concatenated<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        let through = self.through;
-        self.cx.snapshot(|| through);
+        let ended = self.ended;
+        self.cx.snapshot(|| ended);
         while let Some(input) = &mut self.current {
             if let Some(chunk) = ready!(input.poll_chunk(cx, demand)) {
                 return Poll::Ready(Some(chunk));
             }
             self.current = self.inputs.next();
-            self.through += 1;
+            self.ended += 1;
         }
         Poll::Ready(None)
     }

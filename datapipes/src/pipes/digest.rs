@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::rng::{hash_bytes, mix};
-use crate::sync::lock;
-use crate::{Arity, Context, Graph, Hints, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe, mix_bits, stable_hash};
 
 /// A digest of the items that passed a [`Graph::digest`], as one number for each epoch. A clone is
 /// the same digest.
@@ -36,11 +34,12 @@ impl Digest {
     /// same.
     pub fn value(&self, epoch: u64) -> u64 {
         let of = self.of(epoch);
-        mix(of.sum.load(Ordering::Relaxed) ^ mix(of.items.load(Ordering::Relaxed)))
+        mix_bits(of.sum.load(Ordering::Relaxed) ^ mix_bits(of.items.load(Ordering::Relaxed)))
     }
 
     fn of(&self, epoch: u64) -> Arc<Sums> {
-        lock(&self.0).entry(epoch).or_default().clone()
+        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.entry(epoch).or_default().clone()
     }
 }
 
@@ -69,8 +68,8 @@ where
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (bytes, sums) = (self.bytes.clone(), self.digest.of(cx.epoch()));
         input.each(cx, move |item| {
-            let hash = mix(hash_bytes(bytes(&item).as_ref()) ^ mix(item.origin().key()));
-            sums.sum.fetch_add(hash, Ordering::Relaxed);
+            let hash = stable_hash(bytes(&item).as_ref()) ^ mix_bits(item.origin().key());
+            sums.sum.fetch_add(mix_bits(hash), Ordering::Relaxed);
             sums.items.fetch_add(1, Ordering::Relaxed);
             Some(Ok(item))
         })

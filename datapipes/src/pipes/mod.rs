@@ -79,6 +79,7 @@ pub use map::{Map, MapWithRng, TryMap};
 pub use map_async::MapAsync;
 pub use map_init::{MapInit, MapInitWithRng};
 pub use merge_join::MergeJoin;
+pub(crate) use mix::fair_share;
 pub use mix::{Mix, MixBySize, Schedule, Stop};
 pub use mux::Mux;
 pub use padded_batch::Pad;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{is_heard, quietly};
-use crate::{Backoff, Context, Error, Graph, Hints, Items, Pipe};
+use crate::{Backoff, Context, Error, Graph, Hints, Items, Pipe, catch_panic};
 
 /// Runs another pipe, and tries an item again if the pipe fails for it; see [`Graph::retry`].
 #[must_use]
@@ -82,9 +81,9 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                             {
                                 left -= 1;
                                 let retried = cx.count_retried();
-                                if is_heard(retried) {
+                                if retried <= 5 || retried.is_power_of_two() {
                                     let node = &**cx.node();
-                                    quietly(
+                                    let _ = catch_panic(
                                         || tracing::warn!(node, retried, left, %error, "trying an item again"),
                                     );
                                 }

@@ -10,12 +10,11 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{self, Poll, Wake, Waker};
 
 use futures::StreamExt;
 
-use crate::sync::lock;
 use crate::{Chunk, Chunks, Context, Demand, Error, ErrorKind, Item, Items, Result, Wanted};
 
 /// Selects the outputs for an item, and hands it to them.
@@ -87,7 +86,8 @@ impl Outs {
     }
 
     fn reader(&self, index: usize) -> MutexGuard<'_, Reader> {
-        lock(&self.outs[index].reader)
+        let reader = self.outs[index].reader.lock();
+        reader.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake_others(&self, index: usize) {

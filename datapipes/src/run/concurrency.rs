@@ -20,7 +20,7 @@
 //!   that was too large.
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
-//! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
+//! would be taken for the time of the link. If none completes within [`PROBE_TIME`], the data is not near,
 //! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After three
 //! times as long the number doubles, and again, so that it is larger the longer the round trip is.
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
@@ -35,8 +35,8 @@ use std::time::Duration;
 
 /// Maximum number in flight at the start, until the distance is known.
 pub(crate) const PROBE: usize = 8;
-/// Duration of a morsel below which the data is near.
-const NEAR: Duration = Duration::from_millis(8);
+/// Time after which the data is not near, if none of the first morsels has completed.
+const PROBE_TIME: Duration = Duration::from_millis(8);
 /// Time after which morsels begin even if answers are on the way, and the last time at which more
 /// begin before one has completed.
 const LAST: Duration = Duration::from_millis(72);
@@ -84,7 +84,7 @@ pub(crate) struct Concurrency {
     /// Time at which more begin; `None` once a morsel has completed.
     due: Option<Duration>,
     /// Number of morsels completed since the last growth.
-    through: usize,
+    since_growth: usize,
     /// Measurements that the number follows, if it follows any.
     measured: Option<Measured>,
 }
@@ -135,7 +135,7 @@ impl Concurrency {
             most: most.max(1),
             far_size: 0,
             due: None,
-            through: 0,
+            since_growth: 0,
             measured: None,
         }
     }
@@ -157,7 +157,7 @@ impl Concurrency {
         Concurrency {
             measured: Some(measured),
             far_size: start,
-            due: is_probing.then_some(NEAR),
+            due: is_probing.then_some(PROBE_TIME),
             ..Concurrency::growing(if is_probing { PROBE } else { start }, most)
         }
     }
@@ -206,7 +206,7 @@ impl Concurrency {
     /// Records the end of a morsel at the time `now` after a duration of `took`, both in
     /// nanoseconds, as one of `complete` that have ended so far: those that wait for an earlier one
     /// too. `wanted` is true if the consumer waited for the morsel.
-    pub(crate) fn through(&mut self, took: f64, complete: usize, now: u64, wanted: bool) {
+    pub(crate) fn completed(&mut self, took: f64, complete: usize, now: u64, wanted: bool) {
         self.due = None;
         if let Some(measured) = &mut self.measured {
             self.size = measured
@@ -217,9 +217,9 @@ impl Concurrency {
         if !wanted || self.size >= self.most {
             return;
         }
-        self.through += 1;
-        if self.through >= 4 || self.size == 1 {
-            self.through = 0;
+        self.since_growth += 1;
+        if self.since_growth >= 4 || self.size == 1 {
+            self.since_growth = 0;
             self.size += 1;
         }
     }

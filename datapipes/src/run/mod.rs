@@ -12,7 +12,6 @@
 //! - [`memory_watch`]: checks if an epoch stands still for lack of bytes.
 //! - [`io_driver`]: continues I/O that began on the consumer's thread, while the consumer does
 //!   something else.
-//! - [`restore`]: the part of a resumed epoch that runs again, and the output that is left out.
 //! - [`pinned_thread`]: a thread for work that has to stay on one thread, such as uploads to a
 //!   device.
 //! - [`observer_thread`]: a thread that reads the figures of a loader.
@@ -23,7 +22,7 @@
 //! - [`replay`]: runs one sample again, node by node.
 //! - [`runtime`]: the async runtime for I/O, for callers without one.
 //! - [`scope`]: the epoch whose functions run on a thread, and the runtime around them.
-//! - [`engine`]: wires a flow by its plan.
+//! - [`engine`]: wires a flow by its plan; `engine/restore/` has all that a resumed epoch needs.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
 mod block_on;
@@ -47,7 +46,6 @@ mod pool;
 mod prefetch;
 mod recent_batches;
 mod replay;
-mod restore;
 mod runtime;
 mod scope;
 mod segment;

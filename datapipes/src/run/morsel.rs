@@ -357,7 +357,7 @@ impl MorselJob {
 pub(crate) struct Notifier {
     /// Number of morsels in flight that are complete or have filled their queues. Too low by one
     /// for a moment if the consumer has already removed a morsel that is about to notify.
-    through: AtomicIsize,
+    ready: AtomicIsize,
     wanted: AtomicIsize,
     waker: AtomicWaker,
 }
@@ -365,12 +365,12 @@ pub(crate) struct Notifier {
 impl Notifier {
     /// Records that a morsel was removed.
     pub(super) fn taken(&self) {
-        self.through.fetch_sub(1, SeqCst);
+        self.ready.fetch_sub(1, SeqCst);
     }
 
     /// Returns the number of morsels in flight that are complete or have filled their queues.
-    pub(super) fn through(&self) -> usize {
-        self.through.load(SeqCst).max(0) as usize
+    pub(super) fn ready(&self) -> usize {
+        self.ready.load(SeqCst).max(0) as usize
     }
 
     /// Wakes the consumer, whatever is complete.
@@ -379,7 +379,7 @@ impl Notifier {
     }
 
     fn notify(&self) {
-        if self.through.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
+        if self.ready.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
             self.waker.wake();
         }
     }
@@ -389,7 +389,7 @@ impl Notifier {
         let wanted = isize::try_from(wanted).unwrap_or(isize::MAX);
         self.wanted.store(wanted, SeqCst);
         self.waker.register(cx.waker());
-        self.through.load(SeqCst) >= wanted
+        self.ready.load(SeqCst) >= wanted
     }
 }
 

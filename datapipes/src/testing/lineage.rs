@@ -24,7 +24,7 @@ where
     for seed in 0..4u64 {
         let mut mixed = items.to_vec();
         // As it came, and in other orders.
-        mixed.sort_by_key(|item| crate::rng::mix(seed ^ item.origin().index()) * seed.min(1));
+        mixed.sort_by_key(|item| crate::mix_bits(seed ^ item.origin().index()) * seed.min(1));
         for input in with_errors(&mixed) {
             for chunk in [1, 3, 64] {
                 check(pipe, &input, chunk);

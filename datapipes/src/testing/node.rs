@@ -81,7 +81,7 @@ impl<T: Send + 'static> Reading<T> {
             Way::Turns => self.turn as usize % open.len(),
             Way::Forwards => 0,
             Way::Backwards => last,
-            Way::Random(seed) => crate::rng::mix(seed ^ self.turn) as usize % open.len(),
+            Way::Random(seed) => crate::mix_bits(seed ^ self.turn) as usize % open.len(),
         };
         Some(open[at])
     }

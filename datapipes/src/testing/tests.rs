@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::items::{Held, Place};
+use crate::items::{Held, HeldPlace};
 use crate::pipe::Split;
 use crate::pipes::*;
 use crate::{Hints, Join, Source};
@@ -537,7 +537,7 @@ impl Pipe<u64> for Threes {
                     // Holds nothing but the items that it records itself.
                     CountsBack if cx.lineage().is_none() => {
                         out.next_from(&mut input).await.map(|item| {
-                            Held::new(item, Place::next(&Context::default(), &input).unwrap())
+                            Held::new(item, HeldPlace::next(&Context::default(), &input).unwrap())
                         })
                     }
                     _ => out.hold_from(&cx, &mut input).await,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datapipes::Backoff;
 use datapipes_io::stores::local::Local;
-use datapipes_io::stores::wrappers::{Evict, InFlight, PerSecond, Tail, TimeLimits};
+use datapipes_io::stores::wrappers::{Evict, HedgePolicy, InFlight, PerSecond, TimeLimits};
 use datapipes_io::stores::{Store, StoreExt, resilient};
 use datapipes_io::testing::{check_store, fixtures};
 
@@ -21,7 +21,7 @@ fn stack<S: Store>(store: S, cache: &Path) -> impl Store + use<S> {
         })
         .limit(InFlight::Adaptive { most: 100 })
         .retry(Backoff::default())
-        .hedge(Tail::default())
+        .hedge(HedgePolicy::default())
         .verify(HashMap::new())
         .cache_on_disk(cache.join("cache"), 1 << 22)
         .expect("a new folder")

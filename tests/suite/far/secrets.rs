@@ -12,7 +12,7 @@ use datapipes::{Backoff, DataLoader, Graph, OnError};
 use datapipes_io::FileRef;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::cloud::Cloud;
-use datapipes_io::stores::wrappers::{Evict, InFlight, PerSecond, Tail, TimeLimits};
+use datapipes_io::stores::wrappers::{Evict, HedgePolicy, InFlight, PerSecond, TimeLimits};
 use datapipes_io::stores::{self, Http, Hub, ListStore, OpenOptions, Store, StoreExt, resilient};
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -193,7 +193,7 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
             })
             .limit(InFlight::Adaptive { most: 100 })
             .retry(quick.clone())
-            .hedge(Tail::default())
+            .hedge(HedgePolicy::default())
             .verify(HashMap::new())
             .cache_on_disk(cache.path().join(n.to_string()), 1 << 20)
             .unwrap()

@@ -193,7 +193,7 @@ fn is_cut(left: &[u8], magic: &[u8]) -> bool {
 
 /// Limits on the size of a decompressed file, and on the memory of its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expansion {
+pub(in crate::formats) struct Expansion {
     /// Maximum size in bytes.
     pub bytes: u64,
     /// Maximum size as a multiple of the compressed size, once it is past 1 MiB.

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::stores::Memory;
+use crate::stores::InMemory;
 use crate::testing::{Scripted, check_format, read_all};
 use crate::{File, FileGraphExt};
 
@@ -268,7 +268,7 @@ async fn indexes_that_were_merged_name_the_folders_of_their_parts() {
     let merged = String::from_utf8(RAW[0].to_vec())
         .unwrap()
         .replace("shard.", "part-0/shard.");
-    let store = Memory::from_iter([("index.json".to_owned(), merged.clone().into_bytes())]);
+    let store = InMemory::from_iter([("index.json".to_owned(), merged.clone().into_bytes())]);
     for (number, shard) in RAW[1..].iter().enumerate() {
         store.put(format!("part-0/shard.{number:05}.mds"), *shard);
     }
@@ -522,7 +522,7 @@ fn row_103_an_index_that_is_wrong_is_refused_and_says_why() {
             json!("ndarray:int8:4294967296,4294967296,4294967296");
         index["shards"][0]["column_sizes"][0] = json!(u64::MAX);
     });
-    let store = Memory::from_iter([("index.json", huge), ("shard.00000.mds", RAW[1].to_vec())]);
+    let store = InMemory::from_iter([("index.json", huge), ("shard.00000.mds", RAW[1].to_vec())]);
     let data = futures::executor::block_on(Mds::open(store, "")).unwrap();
     let error = futures::executor::block_on(MapPipe::get(&data, 0)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -541,7 +541,7 @@ async fn row_103_shards_that_are_not_what_the_index_says_are_errors_that_name_th
         assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
         assert!(error.to_string().contains("raw/shard.00000.mds"), "{error}");
     }
-    let store_without = Memory::from_iter([("index.json", RAW[0])]);
+    let store_without = InMemory::from_iter([("index.json", RAW[0])]);
     let data = Mds::open(store_without.clone(), "").await.unwrap();
     let error = MapPipe::get(&data, 0).await.unwrap_err();
     assert!(

@@ -51,11 +51,11 @@ const NEAR: u64 = 256 << 10;
 /// use std::sync::Arc;
 /// use datapipes::Indexed;
 /// use datapipes_io::formats::ParquetFile;
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
-/// let store = Arc::new(Memory::new());
+/// let store = Arc::new(InMemory::new());
 /// store.put("table.parquet", &data[..]);
 /// let file = ParquetFile::open(store, "table.parquet").await?.columns(["index"])?;
 /// let batches = Indexed::new(file).shuffle().fetch();
@@ -248,11 +248,11 @@ impl ParquetFile {
     /// use std::sync::Arc;
     /// use datapipes::Indexed;
     /// use datapipes_io::formats::ParquetFile;
-    /// use datapipes_io::stores::Memory;
+    /// use datapipes_io::stores::InMemory;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
-    /// let store = Arc::new(Memory::new());
+    /// let store = Arc::new(InMemory::new());
     /// store.put("table.parquet", &data[..]);
     /// let file = ParquetFile::open(store, "table.parquet").await?.columns(["text"])?;
     /// let batches = Indexed::new(file.filter("index >= 2 AND index < 5".parse()?)?).fetch();

@@ -16,7 +16,7 @@ use super::*;
 use crate::FileGraphExt;
 use crate::formats::arrow::column_tensor;
 use crate::formats::compression::tests::refused;
-use crate::stores::{Get, Memory, Meta, Object, Store};
+use crate::stores::{Get, InMemory, Meta, Object, Store};
 use crate::testing::{check_format, places, read_all};
 
 macro_rules! data {
@@ -388,7 +388,7 @@ fn survives_whatever_is_in_a_file() {
 /// A store in memory that records its requests.
 #[derive(Debug, Default)]
 struct Watched {
-    store: Memory,
+    store: InMemory,
     asked: Mutex<Vec<Range<u64>>>,
 }
 

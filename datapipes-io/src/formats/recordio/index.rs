@@ -109,13 +109,13 @@ impl fmt::Display for RecordIoIndex {
 /// ```
 /// use datapipes::index::Indexed;
 /// use datapipes_io::formats::{IndexedRecordIo, RecordIoIndex, RecordIoWriter};
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 ///
 /// let mut writer = RecordIoWriter::new(Vec::new());
 /// for text in ["a", "b", "c"] {
 ///     writer.write(text.as_bytes())?;
 /// }
-/// let store = Memory::from_iter([("train.rec", writer.finish()?.0)]);
+/// let store = InMemory::from_iter([("train.rec", writer.finish()?.0)]);
 /// let index = RecordIoIndex::parse(b"7\t24\n8\t0\n9\t12\n")?;
 /// let records = Indexed::new(IndexedRecordIo::new(store, "train.rec", index));
 /// assert_eq!(records.fetch().collect()?, ["c", "a", "b"]);

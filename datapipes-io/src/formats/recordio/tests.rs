@@ -3,7 +3,7 @@ use datapipes::index::{Indexed, MapPipe};
 use datapipes::{ErrorKind, Result};
 
 use super::*;
-use crate::stores::Memory;
+use crate::stores::InMemory;
 use crate::testing::{check_format, read_all};
 
 const MXNET: &[u8] = include_bytes!("../../../tests/data/mxnet.rec");
@@ -60,7 +60,7 @@ fn what_mxnet_wrote_is_read_and_written_again_byte_by_byte() {
     assert_eq!(index.to_string().as_bytes(), MXNET_INDEX);
     assert_eq!(RecordIoIndex::of(&Bytes::from(MXNET)).unwrap(), index);
     assert_eq!(RecordIoIndex::parse(MXNET_INDEX).unwrap(), index);
-    let store = Memory::from_iter([("a", MXNET)]);
+    let store = InMemory::from_iter([("a", MXNET)]);
     let indexed = Indexed::new(IndexedRecordIo::new(store, "a", index))
         .fetch()
         .collect()
@@ -225,7 +225,7 @@ fn heads_that_are_wrong_are_errors_and_a_part_alone_loses_only_itself() {
 #[tokio::test]
 async fn records_by_index_in_any_order_and_where_there_are_none() {
     let data = file(&[b"one", b"two"]);
-    let store = Memory::from_iter([("a", data)]);
+    let store = InMemory::from_iter([("a", data)]);
     let at = async |index: &str, n| {
         let index = RecordIoIndex::parse(index.as_bytes()).unwrap();
         MapPipe::get(&IndexedRecordIo::new(store.clone(), "a", index), n).await

@@ -15,7 +15,7 @@ use crate::formats::{
 };
 use crate::formats::{RecordIo, RecordIoWriter, TfRecordWriter, TfRecords};
 use crate::prelude::*;
-use crate::stores::{Memory, StoreExt};
+use crate::stores::{InMemory, StoreExt};
 use crate::testing::{Reaction, Scripted, gzip, read_all, read_arriving, unnamed};
 use crate::{File, FileRef};
 
@@ -392,7 +392,7 @@ fn a_bad_record_in_the_middle_tells_its_place_and_the_others_follow() {
     let at = data.len() / 2;
     let line = data[..at].iter().filter(|&&byte| byte == b'\n').count();
     data[at] = b'\n';
-    let store = Memory::from_iter([("a", data), ("b", jsonl(5))]);
+    let store = InMemory::from_iter([("a", data), ("b", jsonl(5))]);
     let graph = store.files(["a", "b"]).stream_as(JsonLines::values(), 0);
     let loader = DataLoader::builder(graph)
         .workers(2)
@@ -654,7 +654,7 @@ fn split_records_keeps_the_contract_of_pipes() {
     use crate::stores::load::{Loaded, OpenFiles};
     use datapipes::Pipe;
     let store: Arc<dyn crate::stores::Store> =
-        Arc::new(Memory::from_iter([("a", jsonl(3000)), ("b", jsonl(3))]));
+        Arc::new(InMemory::from_iter([("a", jsonl(3000)), ("b", jsonl(3))]));
     let files = ["a", "b"].map(|key| FileRef::stored(store.clone(), key, None));
     datapipes::testing::check_pipe(&Lengths(OpenFiles::up_to(100)), files.to_vec());
 
@@ -690,7 +690,7 @@ fn what_a_file_inflates_to_is_limited_for_the_loader() {
         assert_eq!(said, expected);
         assert_eq!(refused(files().pipe(pipe()), 3 << 20), "");
         // For arriving files, too.
-        let store = Memory::from_iter([("zeros", data.clone())]);
+        let store = InMemory::from_iter([("zeros", data.clone())]);
         let lines = Lines::new().max_expansion(1 << 30, 1 << 30).bytes();
         let lines = store
             .files(["zeros"])

@@ -118,10 +118,10 @@ impl TarIndex {
     /// # Examples
     /// ```
     /// use datapipes_io::formats::{IndexedTar, Tar, TarIndex, TarWriter, Trailing};
-    /// use datapipes_io::stores::Memory;
+    /// use datapipes_io::stores::InMemory;
     /// let mut archive = TarWriter::new(Vec::new());
     /// archive.append("a.txt", b"hello")?;
-    /// let store = Memory::from_iter([("x.tar", archive.finish()?.repeat(2))]); // cat a.tar a.tar
+    /// let store = InMemory::from_iter([("x.tar", archive.finish()?.repeat(2))]); // cat a.tar a.tar
     /// let reads = Tar::new().trailing(Trailing::Read);
     /// let index = futures::executor::block_on(TarIndex::scan_with(&store, "x.tar", &reads))?;
     /// assert_eq!(index.len(), 2);

@@ -28,13 +28,13 @@ use crate::stores::{Get, Store};
 /// ```
 /// use datapipes::{DataLoader, Indexed};
 /// use datapipes_io::formats::{IndexedTar, TarWriter};
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 ///
 /// let mut archive = TarWriter::new(Vec::new());
 /// for n in 0..100 {
 ///     archive.append(&format!("{n}.txt"), n.to_string().as_bytes())?;
 /// }
-/// let store = Memory::from_iter([("x.tar", archive.finish()?)]);
+/// let store = InMemory::from_iter([("x.tar", archive.finish()?)]);
 /// let members = futures::executor::block_on(IndexedTar::open(store, "x.tar"))?;
 /// let files = Indexed::new(members).shuffle().fetch().collect()?;
 /// assert_eq!(files.len(), 100);
@@ -206,7 +206,7 @@ impl MapPipe for IndexedTar {
 /// use datapipes::Indexed;
 /// use datapipes_io::Sample;
 /// use datapipes_io::formats::{IndexedTar, SampleWriter, TarIndex};
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 ///
 /// let mut shard = SampleWriter::new(Vec::new());
 /// for n in 0..10 {
@@ -214,7 +214,7 @@ impl MapPipe for IndexedTar {
 /// }
 /// let shard = bytes::Bytes::from(shard.finish()?);
 /// let index = TarIndex::of(&shard)?;
-/// let samples = IndexedTar::new(Memory::from_iter([("0.tar", shard)]), "0.tar", index).samples();
+/// let samples = IndexedTar::new(InMemory::from_iter([("0.tar", shard)]), "0.tar", index).samples();
 /// let some = Indexed::new(samples).subset(vec![7, 3]).fetch().collect()?;
 /// assert_eq!((some[0].key(), some[1].parse::<u8>("cls")?), ("7", 3));
 /// # Ok::<(), datapipes::Error>(())

@@ -9,8 +9,9 @@ use super::ends::{Ends, Trailing};
 use super::header::begins_archive;
 use super::walk::{Step, Walker};
 use crate::File;
+use crate::formats::compression::Expansion;
 use crate::formats::compression::{reader, unpack};
-use crate::formats::{Codec, Expansion, FileEntries, FileEntry, Format, ReadAs};
+use crate::formats::{Codec, FileEntries, FileEntry, Format, ReadAs};
 
 /// Opens tar archives; see [`FileGraphExt::untar`](crate::FileGraphExt::untar).
 ///

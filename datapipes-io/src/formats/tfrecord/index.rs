@@ -126,14 +126,14 @@ impl fmt::Display for TfRecordIndex {
 /// ```
 /// use datapipes::index::Indexed;
 /// use datapipes_io::formats::{IndexedTfRecords, TfRecordWriter};
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 ///
 /// let mut writer = TfRecordWriter::new(Vec::new());
 /// for text in ["a", "b", "c"] {
 ///     writer.write(text.as_bytes())?;
 /// }
 /// let (file, index) = writer.finish()?;
-/// let store = Memory::from_iter([("train.tfrecord", file)]);
+/// let store = InMemory::from_iter([("train.tfrecord", file)]);
 /// let records = Indexed::new(IndexedTfRecords::new(store, "train.tfrecord", index));
 /// assert_eq!(records.subset(vec![2, 0]).fetch().collect()?, ["c", "a"]);
 /// # Ok::<(), datapipes::Error>(())

@@ -6,7 +6,7 @@ use datapipes::index::{Indexed, MapPipe};
 use proptest::prelude::*;
 
 use super::*;
-use crate::stores::Memory;
+use crate::stores::InMemory;
 use crate::testing::{check_format, gzip, read_all};
 
 const TENSORFLOW: &[u8] = include_bytes!("../../../tests/data/tensorflow.tfrecord");
@@ -115,7 +115,7 @@ fn the_python_package_and_its_index_are_read() {
     let index = TfRecordIndex::parse(PACKAGE_INDEX).unwrap();
     assert_eq!(index, TfRecordIndex::of(PACKAGE).unwrap());
     assert_eq!(index.to_string().as_bytes(), PACKAGE_INDEX);
-    let store = Memory::from_iter([("a", PACKAGE)]);
+    let store = InMemory::from_iter([("a", PACKAGE)]);
     let records = Indexed::new(IndexedTfRecords::new(store, "a", index));
     let labels = records
         .subset(vec![2, 0])
@@ -487,7 +487,7 @@ fn an_index_that_is_wrong_is_refused_with_its_line() {
 async fn row_101_records_by_index_are_checked() {
     let whole = file(&[b"one", b"two"]);
     let read = async |data: &[u8], index: &str, at: u64| {
-        let store = Memory::from_iter([("a", data.to_vec())]);
+        let store = InMemory::from_iter([("a", data.to_vec())]);
         let index = TfRecordIndex::parse(index.as_bytes()).unwrap();
         MapPipe::get(&IndexedTfRecords::new(store, "a", index), at).await
     };

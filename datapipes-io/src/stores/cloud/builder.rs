@@ -17,6 +17,22 @@ use super::profile::Profile;
 use super::{Client, Cloud};
 use crate::stores::redacted;
 
+/// Makes a client of a builder of `object_store`. What the builders have in common belongs to no
+/// trait.
+macro_rules! client {
+    ($self:ident, $builder:ident, $connector:ident, $plain:ident) => {{
+        let mut builder = $builder
+            .with_retry(once())
+            .with_client_options($connector.options($plain))
+            .with_http_connector($connector.clone());
+        if $self.anonymous {
+            builder = builder.with_skip_signature(true);
+        }
+        let store = Arc::new(builder.build().map_err(|error| $self.refused(&error))?);
+        Client::new(store.clone(), Some(store))
+    }};
+}
+
 /// Location and credentials of a cloud store. [`build`](CloudBuilder::build) makes the store.
 ///
 /// Settings of the builder take precedence over the URL, the URL over the environment, and the
@@ -414,15 +430,8 @@ impl CloudBuilder {
         if let Some(endpoint) = endpoint.clone() {
             builder = builder.with_config(S3::S3Endpoint, endpoint);
         }
-        if self.anonymous {
-            builder = builder.with_skip_signature(true);
-        }
-        let builder = builder.with_bucket_name(&self.bucket).with_retry(once());
-        let builder = builder
-            .with_client_options(connector.options(plain))
-            .with_http_connector(connector.clone());
-        let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
-        Ok(Client::new(store.clone(), Some(store)).at(endpoint, None))
+        let builder = builder.with_bucket_name(&self.bucket);
+        Ok(client!(self, builder, connector, plain).at(endpoint, None))
     }
 
     fn connect_gcs(&self, connector: &Connector) -> Result<Client> {
@@ -447,15 +456,8 @@ impl CloudBuilder {
         if let Some(endpoint) = &endpoint {
             builder = builder.with_base_url(endpoint.trim_end_matches('/'));
         }
-        if self.anonymous {
-            builder = builder.with_skip_signature(true);
-        }
-        let builder = builder.with_bucket_name(&self.bucket).with_retry(once());
-        let builder = builder
-            .with_client_options(connector.options(plain))
-            .with_http_connector(connector.clone());
-        let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
-        Ok(Client::new(store.clone(), Some(store)).at(endpoint, None))
+        let builder = builder.with_bucket_name(&self.bucket);
+        Ok(client!(self, builder, connector, plain).at(endpoint, None))
     }
 
     fn connect_azure(&self, connector: &Connector) -> Result<Client> {
@@ -484,15 +486,8 @@ impl CloudBuilder {
         if let Some(endpoint) = endpoint.clone() {
             builder = builder.with_endpoint(endpoint);
         }
-        if self.anonymous {
-            builder = builder.with_skip_signature(true);
-        }
-        let builder = builder.with_container_name(&self.bucket).with_retry(once());
-        let builder = builder
-            .with_client_options(connector.options(plain))
-            .with_http_connector(connector.clone());
-        let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
-        Ok(Client::new(store.clone(), Some(store)).at(endpoint, account))
+        let builder = builder.with_container_name(&self.bucket);
+        Ok(client!(self, builder, connector, plain).at(endpoint, account))
     }
 
     /// Returns the variables of the environment that `object_store` knows.

@@ -122,7 +122,7 @@ mod tests {
     use datapipes::{DataLoader, Graph, OnError};
 
     use super::*;
-    use crate::stores::Memory;
+    use crate::stores::InMemory;
     use crate::{FileGraphExt, StoreExt};
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         std::fs::write(path("a"), "some text").unwrap();
         std::fs::write(path("empty"), "").unwrap();
         std::fs::create_dir(path("folder")).unwrap();
-        let store = Arc::new(Memory::from_iter([("key", "stored")]));
+        let store = Arc::new(InMemory::from_iter([("key", "stored")]));
         let files = vec![
             FileRef::new(path("a")),
             FileRef::new(path("folder")),

@@ -22,7 +22,7 @@ use crate::sync::lock;
 
 /// Settings for second requests; see [`Hedge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tail {
+pub struct HedgePolicy {
     /// Quantile of normal durations: a request that takes longer is hedged.
     pub quantile: f64,
     /// Maximum number of second requests, as a fraction of all requests.
@@ -31,10 +31,10 @@ pub struct Tail {
     pub least: Duration,
 }
 
-impl Default for Tail {
+impl Default for HedgePolicy {
     /// Returns the defaults: the 95th percentile; one in twenty; at least 1 ms.
     fn default() -> Self {
-        Tail {
+        HedgePolicy {
             quantile: 0.95,
             extra: 0.05,
             least: Duration::from_millis(1),
@@ -64,7 +64,7 @@ impl Default for Tail {
 /// Memory holds the bytes read so far, and the pieces of both requests. Each request costs a timer.
 pub struct Hedge<S> {
     inner: Arc<S>,
-    tail: Tail,
+    policy: HedgePolicy,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -72,7 +72,7 @@ impl<S> Clone for Hedge<S> {
     fn clone(&self) -> Self {
         Hedge {
             inner: self.inner.clone(),
-            tail: self.tail,
+            policy: self.policy,
             seen: self.seen.clone(),
         }
     }
@@ -82,7 +82,7 @@ impl<S: fmt::Debug> fmt::Debug for Hedge<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hedge")
             .field("inner", &self.inner)
-            .field("tail", &self.tail)
+            .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
 }
@@ -130,10 +130,10 @@ impl Times {
 
 impl<S> Hedge<S> {
     /// Wraps a store.
-    pub fn new(inner: S, tail: Tail) -> Self {
+    pub fn new(inner: S, policy: HedgePolicy) -> Self {
         Hedge {
             inner: Arc::new(inner),
-            tail,
+            policy,
             seen: Arc::default(),
         }
     }
@@ -141,16 +141,16 @@ impl<S> Hedge<S> {
     /// Counts a request, and returns the time at which its first byte is due.
     fn begin(&self) -> Option<Instant> {
         let mut seen = lock(&self.seen);
-        seen.budget = (seen.budget + self.tail.extra).min(SAVED);
-        let usual = seen.first.quantile(self.tail.quantile)?;
-        Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
+        seen.budget = (seen.budget + self.policy.extra).min(SAVED);
+        let usual = seen.first.quantile(self.policy.quantile)?;
+        Some(Instant::now() + Duration::from_secs_f64(usual).max(self.policy.least))
     }
 
     /// Returns the time at which the rest of a body is due.
     fn rest(&self, bytes: u64) -> Option<Instant> {
         let usual =
-            lock(&self.seen).byte.quantile(self.tail.quantile)? * bytes.max(SHORTEST) as f64;
-        Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
+            lock(&self.seen).byte.quantile(self.policy.quantile)? * bytes.max(SHORTEST) as f64;
+        Some(Instant::now() + Duration::from_secs_f64(usual).max(self.policy.least))
     }
 
     /// Returns true, and pays for it, if a second request may be made now.

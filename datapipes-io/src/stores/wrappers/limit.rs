@@ -264,14 +264,14 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     const MS: Duration = Duration::from_millis(1);
 
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
-        let memory = Memory::from_iter(fixtures());
+        let memory = InMemory::from_iter(fixtures());
         for most in [
             InFlight::Fixed(1),
             InFlight::Fixed(8),

@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::single_flight::Flights;
 use super::{Expected, Verify};
-use crate::stores::lock::{Difference, Lock, LockedFile, complete, parse};
+use crate::stores::lock::{Difference, LockedFile, Lockfile, complete, parse};
 use crate::stores::refused::Refused;
 use crate::stores::{Get, Meta, Object, Store};
 use crate::sync::lock;
@@ -40,7 +40,7 @@ use crate::sync::lock;
 pub struct Locked<S> {
     inner: Verify<Arc<S>>,
     store: Arc<S>,
-    lock: Arc<Lock>,
+    lock: Arc<Lockfile>,
     /// Places of the files in the lock.
     places: Arc<HashMap<String, usize>>,
     /// Versions, other than the locked ones, whose content was found to be the locked one.
@@ -53,7 +53,7 @@ type FileVersion = (String, Option<String>);
 
 impl<S: Store> Locked<S> {
     /// Wraps a store.
-    pub fn new(inner: S, lock: &Lock) -> Self {
+    pub fn new(inner: S, lock: &Lockfile) -> Self {
         let hash = |file: &LockedFile| {
             let hash = blake3::Hash::from_hex(file.blake3.as_ref()?).ok()?;
             let expected = Expected {

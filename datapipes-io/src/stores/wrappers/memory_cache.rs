@@ -47,14 +47,14 @@ pub struct MemoryCache<S> {
     limit: u64,
     evict: Evict,
     flights: Arc<Flights<(String, Option<String>), Fetched>>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<CachedObjects>>,
 }
 
 /// A cached object; `None` if the object is not cached, so that each caller requests it itself.
 type Fetched = Option<(Meta, Bytes)>;
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedObjects {
     objects: HashMap<String, (u64, Meta, Bytes)>,
     /// Keys by the time of their last use.
     order: BTreeMap<u64, String>,
@@ -62,7 +62,7 @@ struct Kept {
     bytes: u64,
 }
 
-impl Kept {
+impl CachedObjects {
     fn get(&mut self, key: &str) -> Option<(Meta, Bytes)> {
         let (used, meta, data) = self.objects.get_mut(key)?;
         let name = self.order.remove(used)?;
@@ -199,7 +199,7 @@ mod tests {
     use datapipes::ErrorKind;
 
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     fn store(limit: u64, evict: Evict) -> (Scripted, MemoryCache<Scripted>) {
@@ -215,7 +215,7 @@ mod tests {
             (10_000, Evict::Never),
             (0, Evict::Oldest),
         ] {
-            let store = Memory::from_iter(fixtures()).cache_in_memory(limit, evict);
+            let store = InMemory::from_iter(fixtures()).cache_in_memory(limit, evict);
             check_store(&store).await;
             check_store(&store).await;
             assert!(store.bytes() <= limit);

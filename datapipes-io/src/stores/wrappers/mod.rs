@@ -13,7 +13,7 @@
 //! | [`Limit`] | requests in flight | inside `Retry`: a request that waits for a retry holds no place |
 //! | [`Rate`] | requests and bytes a second | each try counts |
 //! | [`Timeout`] | requests that make no progress | waiting for a place is not counted; a timeout is retried |
-//! | [`Locked`] | the files of a [lock](crate::stores::Lock), and no others | outside caches, which may hold what has changed; it lists before anything is read |
+//! | [`Locked`] | the files of a [lock](crate::stores::Lockfile), and no others | outside caches, which may hold what has changed; it lists before anything is read |
 //! | [`Prefix`] | a part of a store | anywhere; innermost, caches are shared between parts |
 //!
 //! [`resilient`] is the stack for remote stores that have timeouts of their own.
@@ -75,7 +75,7 @@ mod timeout;
 mod verify;
 
 pub use disk_cache::DiskCache;
-pub use hedge::{Hedge, Tail};
+pub use hedge::{Hedge, HedgePolicy};
 pub use limit::{InFlight, Limit};
 pub use locked::Locked;
 pub use memory_cache::{Evict, MemoryCache};
@@ -105,7 +105,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     const MS: Duration = Duration::from_millis(1);
@@ -121,7 +121,7 @@ mod tests {
             })
             .limit(InFlight::Adaptive { most: 100 })
             .retry(Backoff::default())
-            .hedge(Tail::default())
+            .hedge(HedgePolicy::default())
             .verify(HashMap::new())
             .cache_on_disk(dir.path().join("cache"), 1 << 22)
             .expect("a new folder")
@@ -131,8 +131,8 @@ mod tests {
     #[tokio::test]
     async fn stacks_keep_the_contract_of_a_store() {
         let dir = tempfile::tempdir().unwrap();
-        check_store(&resilient(Memory::from_iter(fixtures()))).await;
-        let store = stack(Memory::from_iter(fixtures()), &dir);
+        check_store(&resilient(InMemory::from_iter(fixtures()))).await;
+        let store = stack(InMemory::from_iter(fixtures()), &dir);
         check_store(&store).await;
         check_store(&store).await;
     }

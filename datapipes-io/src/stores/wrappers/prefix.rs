@@ -105,7 +105,7 @@ impl<S: Store> Store for Prefix<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{check_store, fixtures};
 
     #[tokio::test]
@@ -114,16 +114,16 @@ mod tests {
             let objects = fixtures()
                 .into_iter()
                 .map(|(key, data)| (format!("far/away/{key}"), data));
-            let memory = Memory::from_iter(objects);
+            let memory = InMemory::from_iter(objects);
             memory.put("far/away-too", "not below");
             check_store(&memory.prefix(prefix)).await;
         }
-        check_store(&Memory::from_iter(fixtures()).prefix("")).await;
+        check_store(&InMemory::from_iter(fixtures()).prefix("")).await;
     }
 
     #[tokio::test]
     async fn a_url_is_that_of_the_object_itself() {
-        let store = Memory::new().prefix("far").prefix("away");
+        let store = InMemory::new().prefix("far").prefix("away");
         assert_eq!(
             (store.url(), &*store.url_of("k")),
             ("memory:///far/away/", "memory:///far/away/k")

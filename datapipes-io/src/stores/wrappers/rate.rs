@@ -137,13 +137,13 @@ impl<S: Store> Store for Rate<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     #[tokio::test(start_paused = true)]
     async fn keeps_the_contract_of_a_store() {
-        check_store(&Memory::from_iter(fixtures()).rate(PerSecond::default())).await;
-        check_store(&Memory::from_iter(fixtures()).rate(PerSecond {
+        check_store(&InMemory::from_iter(fixtures()).rate(PerSecond::default())).await;
+        check_store(&InMemory::from_iter(fixtures()).rate(PerSecond {
             requests: 10.0,
             bytes: 1e6,
         }))

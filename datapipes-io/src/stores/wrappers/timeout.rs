@@ -178,7 +178,7 @@ impl<S: Store> Store for Timeout<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     const S: Duration = Duration::from_secs(1);
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
-        check_store(&Memory::from_iter(fixtures()).timeout(TimeLimits::default())).await;
+        check_store(&InMemory::from_iter(fixtures()).timeout(TimeLimits::default())).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -176,7 +176,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::stores::{Memory, StoreExt};
+    use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     fn of(data: &[u8]) -> Expected {
@@ -192,7 +192,7 @@ mod tests {
             .into_iter()
             .map(|(key, data)| (key, of(&data)))
             .collect();
-        check_store(&Memory::from_iter(fixtures()).verify(manifest)).await;
+        check_store(&InMemory::from_iter(fixtures()).verify(manifest)).await;
     }
 
     #[tokio::test]

@@ -5,8 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{self, Poll, ready};
 
 use super::{Index, Indices, order_hints};
-use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Hints, Items, Pipe, Wanted};
+use crate::{Chunk, Chunks, Context, Demand, Hints, Items, Pipe, Wanted};
 
 /// Turns an order into a stream of the keys for its samples.
 pub(in crate::index) struct Flatten<K>(pub fn(Index) -> K);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{Course, Entry, Index, Indices, join, order_hints};
-use crate::{Context, Hints, Items, Join, Role, fair_share};
+use crate::pipes::fair_share;
+use crate::{Context, Hints, Items, Join, Role};
 
 /// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by
 /// position.

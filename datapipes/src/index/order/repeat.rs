@@ -1,11 +1,9 @@
 //! Repetition of an order.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Course, Entry, Indices, each, order_hints};
-use crate::rng::mix;
-use crate::sync::lock;
-use crate::{Context, Hints, Items, Pipe};
+use crate::{Context, Hints, Items, Pipe, mix_bits};
 
 /// Repeats the order upstream.
 pub(super) struct Repeat {
@@ -56,7 +54,7 @@ impl Rounds {
         let first = if outer == 0 {
             above.clone()
         } else {
-            above.again(mix(outer))
+            above.again(mix_bits(outer))
         };
         let later = (1..rounds.min(KEPT)).map(|_| OnceLock::new()).collect();
         Arc::new(Rounds {
@@ -70,7 +68,7 @@ impl Rounds {
     }
 
     fn last(&self, round: u64) -> Indices {
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((kept, order)) if *kept == round => order.clone(),
             _ => last.insert((round, self.later(round))).1.clone(),
@@ -83,7 +81,7 @@ impl Rounds {
         self.above.again(if self.outer == 0 {
             round
         } else {
-            mix(self.outer).wrapping_add(round)
+            mix_bits(self.outer).wrapping_add(round)
         })
     }
 }

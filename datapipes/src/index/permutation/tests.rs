@@ -35,7 +35,8 @@ fn large_lengths_are_bijections_where_looked_at() {
     for len in lengths().filter(|&len| len >= 1 << 17) {
         let order = Permutation::new(len, len ^ 5);
         let ends = (0..50).chain((0..50).map(|n| len - 1 - n));
-        let inside = (0..400u64).map(|n| ((u128::from(mix(n)) * u128::from(len)) >> 64) as u64);
+        let inside =
+            (0..400u64).map(|n| ((u128::from(mix_bits(n)) * u128::from(len)) >> 64) as u64);
         for place in ends.chain(inside) {
             let index = order.get(place);
             assert!(index < len);

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
-use crate::rng::mix;
-use crate::{Hints, Rng, Role};
+use crate::{Hints, Rng, Role, mix_bits};
 
 /// Draws every class equally often, whatever the number of its samples.
 ///
@@ -62,11 +61,11 @@ impl Sampler for ClassBalanced {
         Box::new(move |position| {
             let of = classes.len() as u64;
             let (turn, place) = (position / of, position % of);
-            let class = Permutation::new(of, mix(turn_key ^ mix(turn))).get(place);
+            let class = Permutation::new(of, mix_bits(turn_key ^ mix_bits(turn))).get(place);
             let members = &classes[class as usize];
             // Number of completed passes over the class, and the position in the current pass.
             let (pass, at) = (turn / members.len() as u64, turn % members.len() as u64);
-            let key = mix(mix(sample_key ^ mix(class)) ^ pass);
+            let key = mix_bits(mix_bits(sample_key ^ mix_bits(class)) ^ pass);
             let member = Permutation::new(members.len() as u64, key).get(at);
             Drawn::again(members[member as usize], pass)
         })

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
-use crate::rng::mix;
-use crate::{Hints, Rng, Role};
+use crate::{Hints, Rng, Role, mix_bits};
 
 /// Draws every sample once, in groups of similar length, so that batches need little padding. The
 /// groups come in random order.
@@ -86,8 +85,8 @@ impl Sampler for LengthGrouped {
             let number = (at + stretch - first) / stretch;
             let begin = (number * stretch + first).saturating_sub(stretch);
             let end = (number * stretch + first).min(all);
-            let dealt =
-                begin + Permutation::new(end - begin, mix(key ^ mix(number))).get(at - begin);
+            let dealt = begin
+                + Permutation::new(end - begin, mix_bits(key ^ mix_bits(number))).get(at - begin);
             Drawn::once(sorted[(if dealt < short { dealt } else { dealt + rest }) as usize])
         })
     }

@@ -14,8 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::rng::{hash_name, mix};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, mix_bits, stable_hash};
 
 /// Key, class and entity of a sample to be split.
 ///
@@ -215,8 +214,8 @@ impl Splitter {
         let (names, classes) = classes(&samples);
         let texts = samples.iter().map(|sample| sample.key.to_string());
         let texts: Vec<String> = texts.collect();
-        let salt = mix(self.seed ^ 0x7370_6c69_7473);
-        let rank = |text: &str| mix(salt ^ mix(hash_name(text)));
+        let salt = mix_bits(self.seed ^ 0x7370_6c69_7473);
+        let rank = |text: &str| mix_bits(salt ^ mix_bits(stable_hash(text.as_bytes())));
 
         let kept = kept(self.room(&names, &classes)?, &classes, |at| {
             rank(&texts[at])
@@ -449,9 +448,9 @@ fn config(what: String) -> Error {
 fn digest(texts: &[String]) -> String {
     let mut lanes = [0x6b65_7973u64, 0x6469_6765u64];
     for text in texts {
-        let hash = hash_name(text);
-        lanes[0] = mix(lanes[0] ^ hash);
-        lanes[1] = mix(lanes[1].rotate_left(17) ^ mix(hash ^ text.len() as u64));
+        let hash = stable_hash(text.as_bytes());
+        lanes[0] = mix_bits(lanes[0] ^ hash);
+        lanes[1] = mix_bits(lanes[1].rotate_left(17) ^ mix_bits(hash ^ text.len() as u64));
     }
     format!("{:016x}{:016x}", lanes[0], lanes[1])
 }

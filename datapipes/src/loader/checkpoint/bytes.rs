@@ -2,7 +2,7 @@
 
 use super::{Checkpoint, Saved, SavedNode};
 use crate::checkpoint::{Cursor, InputCursor, MAX_POSITION};
-use crate::rng::hash_bytes;
+use crate::stable_hash;
 use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
 
 /// First bytes of a checkpoint.
@@ -20,7 +20,7 @@ impl Checkpoint {
         writer.number(self.0.len() as u64);
         self.0.iter().for_each(|saved| write(saved, &mut writer));
         let (mut bytes, _) = writer.into_parts();
-        let sum = hash_bytes(&bytes);
+        let sum = stable_hash(&bytes);
         bytes.extend(sum.to_le_bytes());
         bytes
     }
@@ -43,7 +43,7 @@ impl Checkpoint {
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
             return Err(damaged("it is cut"));
         };
-        if hash_bytes(head) != u64::from_le_bytes(*sum) {
+        if stable_hash(head) != u64::from_le_bytes(*sum) {
             return Err(damaged("its checksum is another"));
         }
         let mut reader = Reader::new(&head[MAGIC.len()..], &[]);

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use crate::checkpoint::serial::is_default;
 use crate::checkpoint::{Cursor, Saving};
 use crate::graph::{Flow, FlowNode};
-use crate::rng::hash_bytes;
 use crate::run::{Cursors, RankShare};
 use crate::settings::Settings;
+use crate::stable_hash;
 use crate::{Result, Uneven, Writer};
 
 /// The progress of an epoch: returned by [`Epoch::checkpoint`](crate::Epoch::checkpoint) and
@@ -238,7 +238,7 @@ pub(super) fn fingerprint(flow: &Flow, settings: &Settings) -> u64 {
         text(&settings, &[inputs.len() as u64]);
         text("", &inputs);
     }
-    hash_bytes(&writer.into_parts().0)
+    stable_hash(&writer.into_parts().0)
 }
 
 /// Returns the cursors of a finished `Saving`.

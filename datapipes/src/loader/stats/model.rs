@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::bottleneck::Pace;
 use super::{NodeStats, PartKind, PartPace, SegmentStats, Stats};
 use crate::loader::ahead;
-use crate::rng::mix;
+use crate::mix_bits;
 use crate::{Histogram, Work};
 
 /// Share of the cores in use from which work that has no core waits for one, and not in itself.
@@ -513,7 +513,7 @@ impl<'a> Times<'a> {
         // The quantiles are those of buckets, and a little too large.
         let scale = mean * SAMPLES as f64 / samples.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let mut draws: Vec<u64> = (0..ROUNDS * SAMPLES).collect();
-        draws.sort_by_key(|&draw| (draw / SAMPLES, mix(draw + 1)));
+        draws.sort_by_key(|&draw| (draw / SAMPLES, mix_bits(draw + 1)));
         let times = draws
             .iter()
             .map(|draw| change(samples[(draw % SAMPLES) as usize] * scale));

@@ -9,7 +9,7 @@ use super::{Point, Trial};
 use crate::Result;
 use crate::loader::checkpoint::SavedNode;
 use crate::loader::report::svg::{self, Picture};
-use crate::loader::settings_file::{self, Kept};
+use crate::loader::settings_file::{self, SavedSettings};
 use crate::run::Requests;
 use crate::settings::TunedSettings;
 
@@ -86,7 +86,7 @@ impl Tuning {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be written; with the path.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let Point { workers, prefetch } = self.best;
-        let kept = Kept {
+        let kept = SavedSettings {
             workers: Some(workers),
             prefetch: Some(prefetch),
             found: TunedSettings::default(),

@@ -1,8 +1,8 @@
 //! The number of items of a mix, computed without taking the turns.
 
+use super::fair_share::{shares, turns_of_each};
 use super::turns::Stages;
 use super::{Mix, Stop};
-use crate::fair_share::{shares, turns_of_each};
 
 /// Number of items above which a stream is endless: origins have as many bits.
 const MOST: u64 = 1 << 48;

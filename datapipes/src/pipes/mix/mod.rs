@@ -1,6 +1,7 @@
 //! Mixes inputs by weight, in exact shares.
 
 mod count;
+pub(crate) mod fair_share;
 mod schedule;
 mod sized;
 #[cfg(test)]

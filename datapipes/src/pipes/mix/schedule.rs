@@ -1,6 +1,6 @@
 //! Weights by the step of a mix, as plain data.
 
-use crate::fair_share;
+use super::fair_share;
 
 /// Weights of a mix by its step, the number of items that it gave before: a curriculum as plain
 /// data. See [`Graph::mix_scheduled`](crate::Graph::mix_scheduled).

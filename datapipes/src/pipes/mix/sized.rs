@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::fair_share::{self, shares};
 use super::{Cycle, Stop, Takes, join, join_cycled};
-use crate::fair_share::{self, shares};
 use crate::{Context, Error, ErrorKind, Graph, Hints, Items, Join, Result, Role};
 
 /// Mixes inputs by weight in what a function says of each item; see [`Graph::mix_by_size`].

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::fair_share::{self, shares};
 use super::schedule::{Schedule, problem};
-use crate::fair_share::{self, shares};
 use crate::{Error, ErrorKind, Result};
 
 /// Returns the weights for a step.

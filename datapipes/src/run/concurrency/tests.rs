@@ -45,7 +45,7 @@ fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, 
         let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
         now = done;
         link.served += 1;
-        window.through((done - asked) as f64, link.served, now, true);
+        window.completed((done - asked) as f64, link.served, now, true);
         late += u64::from(now >= end - (end - from) / 4);
     }
     (late as f64 / ((end - from) as f64 / 4e9), most)
@@ -125,7 +125,7 @@ fn share(link: &mut Link, starts: &[u64], end: u64) -> Vec<f64> {
                 let [in_flight, complete, late] = &mut counts[who];
                 (*in_flight, *complete) = (*in_flight - 1, *complete + 1);
                 *late += usize::from(now >= end - end / 4);
-                windows[who].through((now - asked) as f64, *complete, now - starts[who], true);
+                windows[who].completed((now - asked) as f64, *complete, now - starts[who], true);
                 (now, who)
             }
         };
@@ -234,7 +234,7 @@ fn a_distant_link_is_filled_in_a_few_round_trips() {
 #[test]
 fn nothing_grows_for_a_consumer_that_does_not_wait() {
     let mut window = Concurrency::following(8, 2048, None);
-    (0..10_000).for_each(|n| window.through(1e6, n as usize, n * MS, false));
+    (0..10_000).for_each(|n| window.completed(1e6, n as usize, n * MS, false));
     assert_eq!(window.size(), 8);
 }
 
@@ -246,13 +246,13 @@ fn slow_connections_are_no_crowd() {
     let (mut seed, mut now) = (1u64, 0);
     for complete in 1..20_001 {
         while flying.len() < window.size() {
-            seed = crate::rng::mix(seed);
+            seed = crate::mix_bits(seed);
             let times = if seed % 4 == 0 { 10 } else { 1 } + u64::from(seed % 10 == 1);
             flying.push(std::cmp::Reverse((now + times * 150 * MS, now)));
         }
         let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
         now = done;
-        window.through((done - asked) as f64, complete, now, true);
+        window.completed((done - asked) as f64, complete, now, true);
     }
     assert!(window.proven() > 800, "{window:?}");
 }
@@ -296,7 +296,7 @@ impl Server {
                 (2, self.connections)
             }
         };
-        let is_slow = crate::rng::mix((self.seed << 32) + connection).is_multiple_of(self.slow);
+        let is_slow = crate::mix_bits((self.seed << 32) + connection).is_multiple_of(self.slow);
         let times = if is_slow { 10 } else { 1 };
         (now + trips * times * self.rtt, connection)
     }
@@ -343,7 +343,7 @@ impl Server {
             while let Some(end) = ended.get(taken).copied().flatten() {
                 taken += 1;
                 let waited = taken - wanted_at <= window.size();
-                window.through((end - asked[taken - 1]) as f64, complete, now, waited);
+                window.completed((end - asked[taken - 1]) as f64, complete, now, waited);
             }
             wanted_at = taken;
         }
@@ -415,10 +415,10 @@ fn unequal_sizes_are_no_crowd() {
     let mut window = Concurrency::following(8, 512, None);
     let (mut seed, mut now) = (1u64, 0);
     for complete in 1..20_001 {
-        seed = crate::rng::mix(seed);
+        seed = crate::mix_bits(seed);
         let took = 10 + seed % 1000;
         now += took * MS / window.size() as u64;
-        window.through((took * MS) as f64, complete, now, true);
+        window.completed((took * MS) as f64, complete, now, true);
     }
     assert!(window.proven() > 400, "{window:?}");
 }
@@ -447,9 +447,9 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
     // Answers are on the way, and then they are not.
     let mut window = Concurrency::following(256, 2048, None);
     window.open(100);
-    assert!(window.size() == PROBE && window.deadline() == Some(2 * NEAR));
+    assert!(window.size() == PROBE && window.deadline() == Some(2 * PROBE_TIME));
     window.open(0);
-    assert!(window.size() == 256 && window.deadline() == Some(6 * NEAR));
+    assert!(window.size() == 256 && window.deadline() == Some(6 * PROBE_TIME));
     // They are on the way for too long.
     let mut window = Concurrency::following(256, 2048, None);
     (0..5).for_each(|_| window.open(100));

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use tracing::Span;
 
-use super::resume::RankShare;
-use crate::error::{is_heard, quietly};
+use super::restore::RankShare;
+use crate::error::quietly;
 use crate::run::spanned;
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Origin};
@@ -149,7 +149,7 @@ impl EpochLog {
         skipped.add(error);
         let count = skipped.items;
         drop(skipped);
-        if is_heard(count) {
+        if count <= 5 || count.is_power_of_two() {
             let EpochLog {
                 span, epoch, rank, ..
             } = self;

@@ -1,28 +1,20 @@
 //! Wiring of a flow by its plan. One [`Engine`] per loader holds threads and runtime; there is one
 //! [`EpochRun`] per epoch.
 //!
-//! - [`resume`]: the rank whose data an epoch reads, and the positions of its nodes if it is resumed.
 //! - [`epoch_run`]: the shared state of the nodes of an epoch, and the measurements at its edges.
 //! - [`wiring`]: the stream of each node, by its place in the plan.
-//! - [`inputs`]: inputs and checkpoint state of a node that runs inline.
+//! - [`restore`]: what is needed to resume: what a node reads again, records and leaves out.
 //! - [`first_steps`]: the steps that use items of a source, where they follow from the graph alone.
-//! - [`node_log`]: the stream of a node, with the log of its items.
-//! - [`unordered`]: the nodes whose items come in any order.
-//! - [`fits`]: true if a checkpoint can be resumed by another graph.
 //! - [`live`]: settings that change while epochs run.
 //! - [`running`]: the stream at the root.
-//! - [`log`]: events of an epoch for `tracing`.
+//! - [`events`]: events of an epoch for `tracing`.
 
 mod epoch_run;
 mod events;
 mod first_steps;
-mod fits;
-mod inputs;
 mod live;
-mod node_log;
-mod resume;
+mod restore;
 mod running;
-mod unordered;
 mod wiring;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +25,7 @@ use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 pub(crate) use self::epoch_run::EpochRun;
 pub use self::events::{SkipStats, Skipped};
 pub(crate) use self::live::{EpochsSeen, Live};
-pub(crate) use self::resume::{Cursors, RankShare, Resume};
+pub(crate) use self::restore::{Cursors, RankShare, Resume};
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 
-use super::node_log::Wired;
+use super::restore::Wired;
 use super::{Engine, EpochRun, RankShare, Resume};
 use crate::checkpoint::{History, Point, Saving};
 use crate::context::Offload;

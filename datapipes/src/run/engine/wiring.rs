@@ -1,7 +1,7 @@
 //! Opens the stream of each node, by its place in the plan, and those upstream of it.
 //!
 //! Streams are opened here ([`EpochRun::open`]). The decisions are made in
-//! [`inputs`](super::inputs), which opens nothing and calls nothing of this file: for each node or
+//! [`restore`](super::restore), which opens nothing and calls nothing of this file: for each node or
 //! segment, an [`NodeInputs`] says which part of its inputs is needed, and makes the log of its items
 //! over the histories of the opened streams.
 
@@ -11,23 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
-use super::inputs::{NodeInputs, Ranges};
-use super::node_log::{NodeLog, Wired};
+use super::restore::{NodeInputs, NodeLog, Ranges, SkipDelivered, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
+use crate::mix_bits;
 use crate::plan::{Placement, Prefetch};
-use crate::rng::mix;
 use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::near::InPlace;
 use crate::run::prefetch::{Depth, PrefetchSettings, PrefetchThread};
-use crate::run::restore::SkipDelivered;
-use crate::run::restore::inline_morsels;
-use crate::run::segment::{InputLog, Segment, SegmentSettings};
+use crate::run::segment::{InputLog, Segment, SegmentSettings, inline_morsels};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
@@ -483,7 +480,7 @@ impl EpochRun {
             let inner = if round == 0 {
                 next
             } else {
-                mix(round).wrapping_add(next)
+                mix_bits(round).wrapping_add(next)
             };
             let first = resumed
                 .take()

@@ -13,7 +13,7 @@ use super::{Carried, MANY, NodeResult, Replayer, Show, Way};
 use crate::checkpoint::NodeState;
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks, FlowNode, Op};
 use crate::items::Demand;
-use crate::rng::mix;
+use crate::mix_bits;
 use crate::sync::lock;
 use crate::{Arity, Context, Error, ErrorKind, Result, Role, Wanted};
 
@@ -104,7 +104,8 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 return Ok(0);
             }
             let inner = round;
-            let outer = (1..MOST_ROUNDS).find(|&outer| inner.wrapping_sub(mix(outer)) < SAME_ROUND);
+            let outer =
+                (1..MOST_ROUNDS).find(|&outer| inner.wrapping_sub(mix_bits(outer)) < SAME_ROUND);
             round = outer.ok_or_else(|| {
                 let message = format!(
                     "no item {}: no repeat has a round {inner}",

@@ -139,15 +139,16 @@ impl Flight {
         }
     }
 
-    /// Returns true if one more morsel may start, where `through` of those in flight are complete.
-    pub(super) fn has_room(&self, settings: &SegmentSettings, through: usize) -> bool {
+    /// Returns true if one more morsel may start, where `ready` of those in flight are complete or
+    /// have filled their queues.
+    pub(super) fn has_room(&self, settings: &SegmentSettings, ready: usize) -> bool {
         let (size, in_flight) = (self.concurrency.size(), self.morsels.len());
         let most = match (self.work, settings.shared.arity) {
             _ if !self.wanted => size,
             (Work::Cpu, _) => size,
             // Complete morsels that cannot be delivered yet make room for others.
-            (Work::Io, Arity::Any) => (size + through).min(size * REORDER),
-            (Work::Io, _) => size + through,
+            (Work::Io, Arity::Any) => (size + ready).min(size * REORDER),
+            (Work::Io, _) => size + ready,
         };
         let is_full = self.work == Work::Io && self.items >= settings.concurrency;
         in_flight == 0 || in_flight < most && !is_full
@@ -173,8 +174,9 @@ impl Flight {
         self.io > 0
     }
 
-    /// Removes a complete morsel, and learns from it. `through` of those in flight are complete.
-    pub(super) fn remove(&mut self, id: u64, through: usize, learned: &Learned) -> Morsel {
+    /// Removes a complete morsel, and learns from it. `ready` of those in flight are complete, or have
+    /// filled their queues.
+    pub(super) fn remove(&mut self, id: u64, ready: usize, learned: &Learned) -> Morsel {
         let morsel = self.morsels.remove(&id).expect("a morsel in flight");
         self.items -= morsel.items;
         self.io -= usize::from(morsel.work == Work::Io);
@@ -186,7 +188,7 @@ impl Flight {
             let waited = self.complete - self.wanted_at <= self.concurrency.size();
             let took = morsel.cost() * morsel.items as f64;
             self.concurrency
-                .through(took, self.complete + through, now, waited);
+                .completed(took, self.complete + ready, now, waited);
         }
         if self.work == Work::Io {
             let proven = self.concurrency.proven();

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use super::ChunkPoll;
 use super::cost::ItemCost;
+use super::inline_morsels::inline_morsels;
 use super::input::{InputLog, SegmentInput};
 use super::spawning::Spawning;
 use crate::graph::ErasedChunks;
 use crate::items::Demand;
 use crate::run::gauge::SegmentGauge;
-use crate::run::restore::inline_morsels;
 use crate::sync::lock;
 
 /// A chain that runs inline: item by item while its cost is being measured, then in chunks. When

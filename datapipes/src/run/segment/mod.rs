@@ -12,12 +12,13 @@
 //!
 //! A hop to a worker and back costs some microseconds. The size of a morsel therefore follows the
 //! cost of an item ([`cost`]). A chain that is cheaper than its hop even in large morsels runs on
-//! the thread of its reader ([`inline`]), until items become expensive. All of this is measured in
+//! the thread of its reader ([`inline`], with checkpoints [`mod@inline_morsels`]), until items become expensive. All of this is measured in
 //! this module, at the edge.
 
 mod cost;
 mod flight;
 mod inline;
+mod inline_morsels;
 mod input;
 mod spawning;
 
@@ -27,6 +28,7 @@ use std::task::{self, Poll};
 
 pub(crate) use self::flight::Learned;
 use self::inline::InlineChain;
+pub(super) use self::inline_morsels::inline_morsels;
 pub(crate) use self::input::InputLog;
 use self::spawning::Spawning;
 use crate::Work;

@@ -335,8 +335,8 @@ impl Spawning {
     }
 
     fn has_room(&self) -> bool {
-        let through = self.shared.notifier.through();
-        !self.refused && self.flight.has_room(&self.settings, through)
+        let ready = self.shared.notifier.ready();
+        !self.refused && self.flight.has_room(&self.settings, ready)
     }
 
     /// Returns true if there are bytes for another morsel. The first morsel never has to wait for
@@ -483,8 +483,8 @@ impl Spawning {
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
     fn finish(&mut self, id: u64) -> Option<AnyChunk> {
         let shared = &self.shared;
-        let through = shared.notifier.through();
-        let morsel = self.flight.remove(id, through, &self.settings.learned);
+        let ready = shared.notifier.ready();
+        let morsel = self.flight.remove(id, ready, &self.settings.learned);
         if let Some((_, first)) = self.flight.morsels.first_key_value()
             && id < first.id
         {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::stores::Memory;
+use crate::stores::InMemory;
 
 /// Texts made of what matters to lines.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
@@ -101,7 +101,7 @@ async fn a_file_of_several_blocks_has_the_index_of_its_text() {
     text.extend("z".repeat(BLOCK as usize * 2).as_bytes());
     assert!(text.len() as u64 > 4 * BLOCK);
     let expected = LineIndex::of(&text);
-    let store = Memory::from_iter([("a.jsonl", text)]);
+    let store = InMemory::from_iter([("a.jsonl", text)]);
     let index = LineIndex::scan(&store, "a.jsonl").await.unwrap();
     assert_eq!((index.starts, index.gaps), (expected.starts, expected.gaps));
 }

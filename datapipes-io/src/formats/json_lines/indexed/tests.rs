@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::formats::JsonLines;
 use crate::stores::local::Local;
-use crate::stores::{Get, Memory, Meta, Object};
+use crate::stores::{Get, InMemory, Meta, Object};
 use crate::testing::read_all;
 
 /// A store that counts the bodies that are read of another, and may hide its versions.
 #[derive(Clone, Debug)]
 struct Watched {
-    memory: Memory,
+    memory: InMemory,
     reads: Arc<AtomicUsize>,
     versions: bool,
 }
@@ -25,7 +25,7 @@ struct Watched {
 impl Watched {
     fn new(text: &str, versions: bool) -> Watched {
         Watched {
-            memory: Memory::from_iter([("a.jsonl", text.to_owned())]),
+            memory: InMemory::from_iter([("a.jsonl", text.to_owned())]),
             reads: Arc::default(),
             versions,
         }
@@ -89,7 +89,7 @@ proptest! {
     ]), 0..30)) {
         let text = parts.concat();
         let expected = said(read_all(JsonLines::values().max_line(16), text.clone()));
-        let file = open(Memory::from_iter([("a.jsonl", text)])).max_line(16);
+        let file = open(InMemory::from_iter([("a.jsonl", text)])).max_line(16);
         prop_assert_eq!(said(values(file)), expected);
     }
 }
@@ -97,17 +97,17 @@ proptest! {
 #[test]
 fn row_105_an_empty_file_and_blank_lines_have_no_values() {
     for text in ["", "\n", "\r\n \t\n\n", "\u{feff}", "\u{feff}\n", "  "] {
-        let file = open(Memory::from_iter([("a.jsonl", text)]));
+        let file = open(InMemory::from_iter([("a.jsonl", text)]));
         assert!(file.index().is_empty(), "{text:?}");
     }
-    let missing = block_on(IndexedJsonLines::<Value>::open(Memory::new(), "a.jsonl"));
+    let missing = block_on(IndexedJsonLines::<Value>::open(InMemory::new(), "a.jsonl"));
     assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
 fn errors_name_file_line_and_byte() {
     let text = "{\"a\": 1}\r\n\n\n{\"a\": }\n\"123456789\"\n[1";
-    let file = open(Memory::from_iter([("a.jsonl", text)])).max_line(10);
+    let file = open(InMemory::from_iter([("a.jsonl", text)])).max_line(10);
     let errors: Vec<Error> = values(file.clone())
         .into_iter()
         .filter_map(Result::err)
@@ -147,7 +147,7 @@ fn a_line_that_is_too_long_is_not_read() {
 #[test]
 fn row_106_a_compressed_file_is_refused() {
     let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\x03".repeat(3);
-    let store = Memory::from_iter([("a.jsonl", gzip)]);
+    let store = InMemory::from_iter([("a.jsonl", gzip)]);
     let error = block_on(IndexedJsonLines::<Value>::open(store, "a.jsonl")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("a.jsonl: compressed"), "{error}");
@@ -239,7 +239,7 @@ fn row_85_an_index_that_is_damaged_is_made_again() {
 #[test]
 fn row_83_an_index_that_cannot_be_written_is_used() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Memory::from_iter([("a.jsonl", "1\n2\n")]);
+    let store = InMemory::from_iter([("a.jsonl", "1\n2\n")]);
     let nowhere = dir.path().join("none/a.lines");
     let file = IndexedJsonLines::<Value>::open_cached(store, "a.jsonl", nowhere);
     assert_eq!(block_on(file).unwrap().len(), 2);
@@ -254,7 +254,7 @@ fn row_118_files_are_shuffled_and_resumed_by_other_ranks() {
         ("b", lines(13, 14)),
         ("c", lines(14, 24)),
     ];
-    let store = Memory::from_iter(files);
+    let store = InMemory::from_iter(files);
     let graph = || {
         let files = ["a", "b", "c"].map(|key| {
             let file = IndexedJsonLines::<u64>::open(store.clone(), key);

@@ -37,11 +37,11 @@ use crate::formats::{Row, value};
 /// use std::sync::Arc;
 /// use datapipes::Indexed;
 /// use datapipes_io::formats::ParquetFile;
-/// use datapipes_io::stores::Memory;
+/// use datapipes_io::stores::InMemory;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
-/// let store = Arc::new(Memory::new());
+/// let store = Arc::new(InMemory::new());
 /// store.put("table.parquet", &data[..]);
 /// let file = ParquetFile::open(store, "table.parquet").await?.columns(["index"])?;
 /// let rows = Indexed::new(file.rows().await?).subset(vec![9, 3]).fetch();
@@ -81,12 +81,12 @@ impl ParquetFile {
     /// ```
     /// # use std::sync::Arc;
     /// # use datapipes_io::formats::ParquetFile;
-    /// # use datapipes_io::stores::Memory;
+    /// # use datapipes_io::stores::InMemory;
     /// use datapipes::MapPipe;
     ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
-    /// # let store = Arc::new(Memory::new());
+    /// # let store = Arc::new(InMemory::new());
     /// # store.put("table.parquet", &data[..]);
     /// let file = ParquetFile::open(store, "table.parquet").await?.filter("index > 6".parse()?)?;
     /// let rows = file.rows().await?;

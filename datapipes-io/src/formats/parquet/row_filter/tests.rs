@@ -23,7 +23,7 @@ use super::*;
 use crate::formats::arrow::column_tensor;
 use crate::formats::parquet::layout::{TAIL, footer_length};
 use crate::formats::{Parquet, ParquetFile, ParquetRows, Row};
-use crate::stores::Memory;
+use crate::stores::InMemory;
 use crate::testing::{Scripted, check_format, read_all};
 use crate::{File, FileGraphExt};
 
@@ -257,7 +257,7 @@ fn numbers() -> impl Strategy<Value = Vec<Option<i64>>> {
 }
 
 fn open(data: Bytes) -> ParquetFile {
-    let store = Arc::new(Memory::new());
+    let store = Arc::new(InMemory::new());
     store.put("a.parquet", data);
     block_on(ParquetFile::open(store, "a.parquet")).unwrap()
 }

@@ -9,7 +9,7 @@ use futures::executor::block_on;
 
 use super::super::{IndexedTar, StreamUntar, Tar, TarIndex, Trailing, Untar};
 use super::{apply, gzip, tar_of};
-use crate::stores::Memory;
+use crate::stores::InMemory;
 use crate::{File, FileRef};
 
 const KINDS: [Trailing; 3] = [Trailing::Refuse, Trailing::Ignore, Trailing::Read];
@@ -136,7 +136,7 @@ fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
                 }
             }
 
-            let store = Memory::from_iter([("x.tar", archive.clone())]);
+            let store = InMemory::from_iter([("x.tar", archive.clone())]);
             let indices = [
                 TarIndex::of_with(&archive, &tar),
                 block_on(TarIndex::scan_with(&store, "x.tar", &tar)),

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::super::{IndexedTar, TarIndex};
 use super::{files, gzip, member, real, tar_of, untar};
 use crate::formats::{Sample, Samples};
-use crate::stores::{Get, Memory, Meta, Object, Store};
+use crate::stores::{Get, InMemory, Meta, Object, Store};
 use crate::{File, FileGraphExt};
 
 fn of(archive: &[u8]) -> Result<TarIndex> {
@@ -21,11 +21,11 @@ fn of(archive: &[u8]) -> Result<TarIndex> {
 
 /// A store that records the size of its reads.
 #[derive(Clone, Debug)]
-struct Reads(Memory, Arc<Mutex<Vec<u64>>>);
+struct Reads(InMemory, Arc<Mutex<Vec<u64>>>);
 
 impl Reads {
     fn new(archive: impl Into<Bytes>) -> Self {
-        Reads(Memory::from_iter([("x.tar", archive)]), Arc::default())
+        Reads(InMemory::from_iter([("x.tar", archive)]), Arc::default())
     }
     fn taken(&self) -> Vec<u64> {
         std::mem::take(&mut self.1.lock().unwrap())
@@ -52,7 +52,7 @@ impl Store for Reads {
 
 fn scan(archive: &[u8]) -> Result<TarIndex> {
     block_on(TarIndex::scan(
-        &Memory::from_iter([("x.tar", archive.to_vec())]),
+        &InMemory::from_iter([("x.tar", archive.to_vec())]),
         "x.tar",
     ))
 }
@@ -92,7 +92,7 @@ fn an_index_has_what_is_streamed() {
             (streamed.len(), archive.len() as u64)
         );
 
-        let members = IndexedTar::new(Memory::from_iter([("x.tar", archive)]), "x.tar", index);
+        let members = IndexedTar::new(InMemory::from_iter([("x.tar", archive)]), "x.tar", index);
         let read: Vec<_> = all(&members).into_iter().map(Result::unwrap).collect();
         assert_eq!(read, streamed, "{tool}");
     }
@@ -198,7 +198,7 @@ fn rows_90_to_93_and_105_what_cannot_be_streamed_has_no_index() {
         }
     }
     assert_eq!(
-        block_on(TarIndex::scan(&Memory::new(), "x"))
+        block_on(TarIndex::scan(&InMemory::new(), "x"))
             .unwrap_err()
             .kind(),
         ErrorKind::NotFound
@@ -210,7 +210,7 @@ fn an_archive_that_is_not_what_the_index_says_is_an_error() {
     let archive = tar_of(&[("a.txt", b"one"), ("b.txt", b"two"), ("c.txt", b"three")]);
     let index = of(&archive).unwrap();
     let read = |archive: Vec<u8>| {
-        let store = Memory::from_iter([("x.tar", archive)]);
+        let store = InMemory::from_iter([("x.tar", archive)]);
         all(&IndexedTar::new(store, "x.tar", index.clone()))
             .into_iter()
             .map(|file| {
@@ -330,7 +330,7 @@ fn text_of_an_index_is_checked() {
 #[test]
 fn an_index_beside_the_archive_is_used() {
     let archive = tar_of(&[("a.txt", b"one"), ("b.txt", b"two")]);
-    let store = Memory::from_iter([("x.tar", archive.clone())]);
+    let store = InMemory::from_iter([("x.tar", archive.clone())]);
     let open = || block_on(IndexedTar::open(store.clone(), "x.tar"));
     let scanned = open().unwrap();
     assert_eq!(scanned.len(), 2);
@@ -362,7 +362,7 @@ fn members_and_samples_are_shuffled_as_a_whole() {
         .iter()
         .map(|name| (&**name, name.as_bytes()))
         .collect();
-    let store = Memory::from_iter([("x.tar", tar_of(&shard))]);
+    let store = InMemory::from_iter([("x.tar", tar_of(&shard))]);
     let members = block_on(IndexedTar::open(store, "x.tar")).unwrap();
     let samples = members.samples();
     assert_eq!(
@@ -407,7 +407,7 @@ fn both(archive: &[u8], rules: &Samples) -> (Vec<Sample>, Vec<Result<Sample, Err
         .build()
         .unwrap();
     streamed.extend(loader.epoch(0).blocking().map(Result::unwrap));
-    let store = Memory::from_iter([("x.tar", archive.to_vec())]);
+    let store = InMemory::from_iter([("x.tar", archive.to_vec())]);
     let samples = IndexedTar::new(store, "x.tar", of(archive).unwrap()).samples_by(rules);
     (
         streamed,
@@ -541,7 +541,7 @@ proptest! {
         }
         if let Ok(index) = TarIndex::from_json(&text) {
             prop_assert!(index.iter().all(|member| member.all.end <= index.archive_size()));
-            let members = IndexedTar::new(Memory::from_iter([("x.tar", archive)]), "x.tar", index);
+            let members = IndexedTar::new(InMemory::from_iter([("x.tar", archive)]), "x.tar", index);
             drop(all(&members));
         }
     }

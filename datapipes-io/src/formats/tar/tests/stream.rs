@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt};
 
 use super::super::StreamUntar;
 use super::{apply, gzip, mixed, real, shown, tar_of, untar};
-use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+use crate::stores::{Body, Get, InMemory, Meta, Object, Store};
 use crate::{FileGraphExt, FileRef, StoreExt};
 
 /// A store of one object, in pieces, with faults.
@@ -384,8 +384,8 @@ fn the_contract_is_kept_and_workers_give_the_same() {
         })
         .collect();
     let keys: Vec<_> = archives.iter().map(|(key, _)| key.clone()).collect();
-    let store = Memory::from_iter(archives);
-    let small = Memory::from_iter([
+    let store = InMemory::from_iter(archives);
+    let small = InMemory::from_iter([
         ("a", tar_of(&[("1", b"one"), ("2", b"two")])),
         ("b", vec![0; 1024]),
     ]);

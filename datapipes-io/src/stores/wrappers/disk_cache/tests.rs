@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use super::*;
-use crate::stores::{Memory, StoreExt};
+use crate::stores::{InMemory, StoreExt};
 use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
 const LIMIT: u64 = 100_000;
@@ -74,13 +74,13 @@ async fn keeps_the_contract_of_a_store() {
     let dir = tempfile::tempdir().unwrap();
     for limit in [4 << 20, 20_000, 0] {
         for _ in 0..2 {
-            let store = Memory::from_iter(fixtures())
+            let store = InMemory::from_iter(fixtures())
                 .cache_on_disk(dir.path().join("cache"), limit)
                 .unwrap();
             check_store(&store).await;
         }
     }
-    let store = Memory::from_iter(fixtures())
+    let store = InMemory::from_iter(fixtures())
         .cache_on_disk(dir.path().join("cache"), 4 << 20)
         .unwrap();
     check_store(&store.check_versions()).await;
@@ -513,7 +513,7 @@ async fn row_83_a_limit_on_the_size_of_files_costs_no_item() {
 #[tokio::test]
 async fn stores_of_one_url_that_are_two_places_share_nothing() {
     #[derive(Clone, Debug)]
-    struct At(Memory, &'static str);
+    struct At(InMemory, &'static str);
     #[async_trait]
     impl Store for At {
         fn url(&self) -> &str {
@@ -531,7 +531,7 @@ async fn stores_of_one_url_that_are_two_places_share_nothing() {
     }
     let dir = tempfile::tempdir().unwrap();
     for place in ["here", "there", "here"] {
-        let store = At(Memory::from_iter([("k", place)]), place);
+        let store = At(InMemory::from_iter([("k", place)]), place);
         // Through wrappers, too.
         let store = crate::stores::resilient(store).prefix("");
         let cache = store

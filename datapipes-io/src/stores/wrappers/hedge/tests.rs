@@ -1,5 +1,5 @@
 use super::*;
-use crate::stores::{Memory, StoreExt};
+use crate::stores::{InMemory, StoreExt};
 use crate::testing::{Reaction, Scripted, check_store, fixtures};
 use datapipes::ErrorKind;
 
@@ -18,7 +18,7 @@ fn content() -> Bytes {
 async fn warm() -> (Scripted, Hedge<Scripted>) {
     let script = Scripted::from_iter([("k", content())]);
     script.usual(usual());
-    let store = script.clone().hedge(Tail::default());
+    let store = script.clone().hedge(HedgePolicy::default());
     for _ in 0..200 {
         assert_eq!(store.read("k").await.unwrap(), content());
     }
@@ -44,7 +44,7 @@ async fn read(script: &Scripted, store: &impl Store) -> (Duration, Vec<Option<Ra
 
 #[tokio::test]
 async fn keeps_the_contract_of_a_store() {
-    let store = Memory::from_iter(fixtures()).hedge(Tail::default());
+    let store = InMemory::from_iter(fixtures()).hedge(HedgePolicy::default());
     for _ in 0..3 {
         check_store(&store).await;
     }

@@ -6,24 +6,24 @@ use datapipes::{Checkpoint, DataLoader, Graph, OnError, Order, Uneven};
 use super::*;
 use crate::FileRef;
 use crate::prelude::*;
-use crate::stores::{ListStore, Memory};
+use crate::stores::{InMemory, ListStore};
 use crate::testing::{Reaction, check_store, fixtures};
 
-fn store() -> Memory {
-    Memory::from_iter((0..8).map(|n| (format!("train/{n}.txt"), format!("{n}"))))
+fn store() -> InMemory {
+    InMemory::from_iter((0..8).map(|n| (format!("train/{n}.txt"), format!("{n}"))))
 }
 
 #[tokio::test]
 async fn keeps_the_contract_of_a_store() {
-    let store = Memory::from_iter(fixtures());
+    let store = InMemory::from_iter(fixtures());
     for hash in [false, true] {
-        let lock = Lock::of(store.clone(), "**", hash).unwrap();
+        let lock = Lockfile::of(store.clone(), "**", hash).unwrap();
         check_store(&store.clone().locked(&lock)).await;
     }
 }
 
 /// Returns the error of an epoch over a store that was changed, under a policy that skips.
-fn refused(lock: &Lock, change: impl Fn(&Memory)) -> String {
+fn refused(lock: &Lockfile, change: impl Fn(&InMemory)) -> String {
     let store = store();
     change(&store);
     let graph = store.locked(lock).list_files("train/*").load_files();
@@ -37,7 +37,7 @@ fn refused(lock: &Lock, change: impl Fn(&Memory)) -> String {
 
 #[test]
 fn row_136_what_is_missing_new_or_changed_is_refused_by_name_before_the_first_file() {
-    let lock = Lock::of(store(), "**/*.txt", false).unwrap();
+    let lock = Lockfile::of(store(), "**/*.txt", false).unwrap();
     let text = refused(&lock, |store| store.remove("train/3.txt"));
     assert!(text.contains("train/3.txt (file 3) is missing"), "{text}");
     let text = refused(&lock, |store| store.put("train/00.txt", ""));
@@ -47,7 +47,7 @@ fn row_136_what_is_missing_new_or_changed_is_refused_by_name_before_the_first_fi
         text.contains("train/7.txt (file 7) has 6 bytes, and had 1"),
         "{text}"
     );
-    let all = |store: &Memory| (0..8).for_each(|n| store.remove(&format!("train/{n}.txt")));
+    let all = |store: &InMemory| (0..8).for_each(|n| store.remove(&format!("train/{n}.txt")));
     assert!(refused(&lock, all).ends_with("; and 3 more"));
     // Names that the lock's pattern leaves out.
     let store = store();
@@ -58,9 +58,9 @@ fn row_136_what_is_missing_new_or_changed_is_refused_by_name_before_the_first_fi
 
 /// Returns a store with a file that was rewritten at the same size, and the lock with hashes of
 /// what was there before.
-fn rewritten() -> (Memory, Lock) {
+fn rewritten() -> (InMemory, Lockfile) {
     let store = store();
-    let lock = Lock::of(store.clone(), "train/*", true).unwrap();
+    let lock = Lockfile::of(store.clone(), "train/*", true).unwrap();
     store.put("train/5.txt", "x");
     (store, lock)
 }
@@ -103,9 +103,9 @@ fn row_136_content_of_the_same_size_is_told_apart_by_its_hash_and_no_policy_skip
 
 #[test]
 fn row_136_an_epoch_that_goes_on_in_the_middle_of_a_rewritten_file_is_refused() {
-    let store = Memory::from_iter([("a.txt", "1\n2\n3\n4\n")]);
-    let lock = Lock::of(store.clone(), "*.txt", true).unwrap();
-    let lines = |store: &Memory| {
+    let store = InMemory::from_iter([("a.txt", "1\n2\n3\n4\n")]);
+    let lock = Lockfile::of(store.clone(), "*.txt", true).unwrap();
+    let lines = |store: &InMemory| {
         let files = store.clone().locked(&lock).list_files("*.txt");
         let lines = files.stream_as(crate::formats::Lines::new(), 0);
         DataLoader::builder(lines).resumable().build().unwrap()
@@ -126,7 +126,7 @@ fn row_136_an_epoch_that_goes_on_in_the_middle_of_a_rewritten_file_is_refused() 
 #[tokio::test]
 async fn a_copied_file_is_read_once_to_compare_its_hash() {
     let store = store();
-    let lock = Lock::of(store.clone(), "train/*", true).unwrap();
+    let lock = Lockfile::of(store.clone(), "train/*", true).unwrap();
     store.put("train/5.txt", "5");
     let counted = crate::testing::Scripted::from_iter([("train/5.txt", "5")]);
     // A copy: another version of the same content.
@@ -150,7 +150,7 @@ async fn a_copied_file_is_read_once_to_compare_its_hash() {
 fn a_part_of_a_locked_store_is_compared_with_its_part_of_the_lock() {
     let store = store();
     store.put("test/1.txt", "");
-    let lock = Lock::of(store.clone(), "**", false).unwrap();
+    let lock = Lockfile::of(store.clone(), "**", false).unwrap();
     let files = store.clone().locked(&lock).list_files("train/*");
     assert_eq!(files.collect().unwrap().len(), 8);
     store.remove("test/1.txt");
@@ -161,7 +161,7 @@ fn a_part_of_a_locked_store_is_compared_with_its_part_of_the_lock() {
 
 #[test]
 fn a_file_by_its_key_is_checked_when_it_is_read() {
-    let lock = Lock::of(store(), "**", false).unwrap();
+    let lock = Lockfile::of(store(), "**", false).unwrap();
     let store = store();
     store.put("train/1.txt", "longer");
     store.put("extra", "");
@@ -200,7 +200,7 @@ fn row_136_a_refusal_names_the_first_step_that_would_use_each_file() {
     for store in [&then, &now] {
         store.put("notes", "");
     }
-    let lock = Lock::of(then.clone(), "**", false).unwrap();
+    let lock = Lockfile::of(then.clone(), "**", false).unwrap();
     now.remove("train/3.txt");
     now.put("train/5.txt", "longer");
     now.put("train/00.txt", "");
@@ -215,7 +215,7 @@ fn row_136_a_refusal_names_the_first_step_that_would_use_each_file() {
     for rank in 0..2 {
         let loader = loader_of(listed(locked.clone())(), rank);
         let error = loader.epoch(1).blocking().find_map(Result::err).unwrap();
-        let of = |store: &Memory, name| step_of(listed(Arc::new(store.clone())), rank, name);
+        let of = |store: &InMemory, name| step_of(listed(Arc::new(store.clone())), rank, name);
         let [gone, changed] = ["train/3.txt", "train/5.txt"].map(|name| of(&then, name));
         let new = of(&now, "train/00.txt");
         steps.extend([gone, changed, new]);
@@ -234,7 +234,7 @@ fn row_136_a_refusal_names_the_first_step_that_would_use_each_file() {
 
 #[test]
 fn row_136_a_step_that_does_not_follow_without_the_data_is_not_named() {
-    let lock = Lock::of(store(), "**", false).unwrap();
+    let lock = Lockfile::of(store(), "**", false).unwrap();
     let now = store();
     now.put("train/5.txt", "longer");
     let files = || now.clone().locked(&lock).list_files("train/*");
@@ -286,7 +286,7 @@ fn names_of(files: Graph<FileRef>, rank: usize, world: usize) -> DataLoader<Vec<
 
 #[test]
 fn row_136_a_rank_that_reads_two_in_turn_counts_the_steps_of_both() {
-    let lock = Lock::of(store(), "**", true).unwrap();
+    let lock = Lockfile::of(store(), "**", true).unwrap();
     let listed = |store: Arc<dyn Store>| Graph::source(ListStore::new(store, "train/*"));
     let keyed = |store: Arc<dyn Store>| {
         let keys = (0..8).map(|n| format!("train/{n}.txt"));

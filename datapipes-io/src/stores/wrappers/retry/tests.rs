@@ -1,7 +1,7 @@
 use futures::TryStreamExt;
 
 use super::*;
-use crate::stores::{Memory, StoreExt};
+use crate::stores::{InMemory, StoreExt};
 use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
 fn ok() -> Reaction {
@@ -44,7 +44,7 @@ async fn whole(store: &impl Store, get: Get) -> Vec<u8> {
 
 #[tokio::test]
 async fn keeps_the_contract_of_a_store() {
-    check_store(&Memory::from_iter(fixtures()).retry(Backoff::default())).await;
+    check_store(&InMemory::from_iter(fixtures()).retry(Backoff::default())).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::checkpoint::InputCursor;
-use crate::rng::hash_bytes;
+use crate::stable_hash;
 use crate::{DataLoader, ErrorKind, Graph, Uneven, Writer};
 
 fn some_state() -> Checkpoint {
@@ -99,7 +99,7 @@ fn states() -> impl Strategy<Value = Checkpoint> {
 
 /// Appends the right checksum to bytes.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let sum = hash_bytes(&bytes);
+    let sum = stable_hash(&bytes);
     bytes.extend(sum.to_le_bytes());
     bytes
 }

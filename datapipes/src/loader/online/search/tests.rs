@@ -43,7 +43,7 @@ impl<F: Fn(Setting, f64) -> Cost> Load<F> {
     fn normal(&mut self) -> f64 {
         let mut sum = -6.0;
         for _ in 0..12 {
-            self.state = crate::rng::mix(self.state.wrapping_add(1));
+            self.state = crate::mix_bits(self.state.wrapping_add(1));
             sum += (self.state >> 11) as f64 / (1u64 << 53) as f64;
         }
         sum

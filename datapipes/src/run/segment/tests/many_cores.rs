@@ -25,7 +25,7 @@ impl Load {
             Load::Request => 20_000_000,
             Load::Add => 5,
         };
-        let draw = crate::rng::mix(number + 1);
+        let draw = crate::mix_bits(number + 1);
         match draw % 64 {
             0 => 10 * mean,
             _ => mean / 2 + mean * (draw >> 32) / (1 << 32),

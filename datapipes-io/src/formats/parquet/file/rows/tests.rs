@@ -16,7 +16,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersi
 
 use super::*;
 use crate::formats::{Parquet, ParquetRows};
-use crate::stores::{Get, Memory, Meta, Object, Store};
+use crate::stores::{Get, InMemory, Meta, Object, Store};
 use crate::testing::read_all;
 
 /// Rows of a table with nulls, words that repeat, lists and structs.
@@ -75,7 +75,7 @@ fn expected(data: &[u8]) -> Vec<Row> {
 /// A store in memory that records its requests.
 #[derive(Debug, Default)]
 struct Watched {
-    memory: Memory,
+    memory: InMemory,
     asked: Mutex<Vec<Range<u64>>>,
 }
 

@@ -1,24 +1,25 @@
 //! Decides which part of its inputs a node needs, and what log it keeps of its items for
 //! checkpoints.
 //!
-//! Calls go one way. [`wiring`](super::wiring) asks for the [`NodeInputs`] of a node, opens the streams
-//! that it names, and gives their histories back for the node's [`NodeLog`]. Nothing is opened here, and
-//! nothing of `wiring` is called.
+//! Calls go one way. [`wiring`](super::super::wiring) asks for the [`NodeInputs`] of a node, opens
+//! the streams that it names, and gives their histories back for the node's [`NodeLog`]. Nothing is
+//! opened here, and nothing of `wiring` is called.
 
 use std::slice;
 use std::sync::Arc;
 
 use super::node_log::{NodeLog, Wired};
-use super::{Cursors, EpochRun};
+use super::resume::Cursors;
 use crate::checkpoint::{
     ByPosition, Cursor, History, InputCursor, Lineage, NodeState, Point, Recorder, Saving,
     SegmentLog, Unordered,
 };
 use crate::graph::{AnyItems, FlowNode, Op};
+use crate::run::engine::EpochRun;
 use crate::{Arity, Context, Wanted};
 
 /// Positions, one range after another.
-pub(super) type Ranges = Vec<(u64, u64)>;
+pub(in crate::run::engine) type Ranges = Vec<(u64, u64)>;
 
 /// Log that a node keeps of its items, by what has to be known to resume it.
 #[derive(Clone, Copy)]
@@ -32,15 +33,15 @@ enum LogKind {
     /// Inputs of each output, which come in any order; each output is of the next input if
     /// `identity` is true.
     Unordered { identity: bool },
-    /// Numbers of outputs of each morsel of the input. The log has the name of node `key`;
-    /// A group of neighbours, of which `not_one_to_one` nodes are not one-to-one.
+    /// Numbers of outputs of each morsel of the input of a group of neighbours, of which
+    /// `not_one_to_one` are not one-to-one. The log has the name of node `key`.
     Segment { key: usize, not_one_to_one: u64 },
     /// Snapshots that the node takes.
     Snapshots,
 }
 
 /// The part of its inputs that a node needs, or that neighbours which run as one need.
-pub(super) struct NodeInputs<'a> {
+pub(in crate::run::engine) struct NodeInputs<'a> {
     run: &'a EpochRun,
     /// The node; of neighbours, the last.
     id: usize,
@@ -58,7 +59,7 @@ pub(super) struct NodeInputs<'a> {
 /// Decisions, before anything is opened.
 impl<'a> NodeInputs<'a> {
     /// Decides for a node that runs inline.
-    pub(super) fn of_node(
+    pub(in crate::run::engine) fn of_node(
         run: &'a EpochRun,
         id: usize,
         round: u64,
@@ -87,7 +88,7 @@ impl<'a> NodeInputs<'a> {
     }
 
     /// Decides for a segment.
-    pub(super) fn of_segment(
+    pub(in crate::run::engine) fn of_segment(
         run: &'a EpochRun,
         number: usize,
         round: u64,
@@ -207,7 +208,7 @@ impl<'a> NodeInputs<'a> {
 /// Inputs, log and context of the node, after its inputs were opened.
 impl NodeInputs<'_> {
     /// Makes the log, which reads the histories of the inputs.
-    pub(super) fn log(&self, opened: &[Wired]) -> NodeLog {
+    pub(in crate::run::engine) fn log(&self, opened: &[Wired]) -> NodeLog {
         let (run, node) = (self.run, self.node());
         let (name, trim) = (node.name.clone(), run.trim.clone());
         match self.kind {
@@ -264,7 +265,11 @@ impl NodeInputs<'_> {
     }
 
     /// Returns the inputs of a node, where the log counts what the node takes.
-    pub(super) fn counted(&self, opened: Vec<Wired>, log: &NodeLog) -> Vec<AnyItems> {
+    pub(in crate::run::engine) fn counted(
+        &self,
+        opened: Vec<Wired>,
+        log: &NodeLog,
+    ) -> Vec<AnyItems> {
         let counted = |(at, Wired { items, .. }): (usize, Wired)| {
             let taken = match log {
                 NodeLog::Unordered(log) => log.counter().clone(),
@@ -279,7 +284,7 @@ impl NodeInputs<'_> {
     }
 
     /// Makes the context that the node is applied with.
-    pub(super) fn context(&self, log: &NodeLog) -> Context {
+    pub(in crate::run::engine) fn context(&self, log: &NodeLog) -> Context {
         let context = self.run.context(self.id, self.round);
         let state = match (log, self.kind) {
             (NodeLog::None, _) => return context,
@@ -332,7 +337,11 @@ fn endless(starts: &[u64]) -> Vec<Ranges> {
 
 impl EpochRun {
     /// Returns the position of a node, if an epoch is resumed in the middle of its output.
-    pub(super) fn cursor(&self, id: usize, wanted: Option<&Wanted>) -> Option<&Cursor> {
+    pub(in crate::run::engine) fn cursor(
+        &self,
+        id: usize,
+        wanted: Option<&Wanted>,
+    ) -> Option<&Cursor> {
         wanted?;
         self.cursors.as_ref()?.get(&self.engine.flow.nodes[id].name)
     }

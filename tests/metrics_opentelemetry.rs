@@ -1,6 +1,5 @@
 //! Figures that are published through the facade `metrics`, as OpenTelemetry gets them. A test of its
 //! own, since a process has one recorder.
-#![cfg(feature = "metrics")]
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! over HTTP to a collector. Here the collector is a thread of this program, which prints what it
 //! gets.
 //!
-//! `cargo run --release -p datapipes --features metrics --example metrics_opentelemetry`; the URL of
+//! `cargo run --release --features metrics --example metrics_opentelemetry`; the URL of
 //! a collector such as `http://127.0.0.1:4318/v1/metrics` after `--` takes the place of the thread.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,4 @@
 //! Figures that are published through the facade `metrics`, scraped as Prometheus does.
-#![cfg(feature = "metrics")]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -152,10 +151,7 @@ fn prometheus_scrapes_what_the_loaders_did() {
     assert!(after[p99] > 0.0, "{page}");
 
     // Nothing else, and each with its type.
-    let guide = include_str!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../docs/src/performance.md"
-    ));
+    let guide = include_str!("../docs/src/performance.md");
     for (series, value) in &after {
         let name = series.split('{').next().unwrap();
         assert!(
@@ -183,7 +179,7 @@ fn prometheus_scrapes_what_the_loaders_did() {
     );
 
     an_epoch_that_begins_slowly_is_published(address);
-    #[cfg(all(feature = "remote", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     work_that_waits_is_published(address);
 }
 
@@ -222,7 +218,7 @@ fn an_epoch_that_begins_slowly_is_published(address: SocketAddr) {
 }
 
 /// An autoscaler starts workers by this number. Nobody is there.
-#[cfg(all(feature = "remote", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 fn work_that_waits_is_published(address: SocketAddr) {
     use futures::{FutureExt, StreamExt};
     let remote = datapipes::Remote::listen("127.0.0.1:0").unwrap();

@@ -112,9 +112,9 @@ pub trait FileGraphExt: Sized {
     /// ```
     /// use datapipes_io::formats::JsonLines;
     /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
+    /// use datapipes_io::stores::InMemory;
     ///
-    /// let store = Memory::from_iter([("a.jsonl", "[1]\n[2]\n")]);
+    /// let store = InMemory::from_iter([("a.jsonl", "[1]\n[2]\n")]);
     /// let values = store.list_files("*.jsonl").stream_as(JsonLines::<Vec<u32>>::new(), 1 << 20);
     /// assert_eq!(values.collect()?, [[1], [2]]);
     /// # Ok::<(), datapipes::Error>(())
@@ -172,11 +172,11 @@ pub trait FileGraphExt: Sized {
     /// ```
     /// use datapipes_io::formats::TarWriter;
     /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
+    /// use datapipes_io::stores::InMemory;
     ///
     /// let mut archive = TarWriter::new(Vec::new());
     /// archive.append("a.txt", b"hello")?;
-    /// let store = Memory::from_iter([("x.tar", archive.finish()?)]);
+    /// let store = InMemory::from_iter([("x.tar", archive.finish()?)]);
     /// let files = store.files(["x.tar"]).stream_untar().collect()?;
     /// assert_eq!((&*files[0].name, &files[0].data[..]), ("a.txt", &b"hello"[..]));
     /// # Ok::<(), datapipes::Error>(())
@@ -309,9 +309,9 @@ pub trait FileGraphExt: Sized {
     /// ```
     /// use datapipes_io::formats::Lines;
     /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
+    /// use datapipes_io::stores::InMemory;
     ///
-    /// let store = Memory::from_iter([("a.txt", "one\ntwo\n"), ("b.txt", "three")]);
+    /// let store = InMemory::from_iter([("a.txt", "one\ntwo\n"), ("b.txt", "three")]);
     /// let lines = store.list_files("*.txt").read_as(Lines::new());
     /// assert_eq!(lines.collect()?, ["one", "two", "three"]);
     /// # Ok::<(), datapipes::Error>(())

@@ -1,7 +1,7 @@
 //! Publishes the figures of a loader for Prometheus, runs an epoch, and scrapes the program once, as
 //! Prometheus does every few seconds.
 //!
-//! `cargo run --release -p datapipes --features metrics --example metrics`; an address such as
+//! `cargo run --release --features metrics --example metrics`; an address such as
 //! `127.0.0.1:9000` after `--` takes the place of any free one.
 
 use std::io::{Read, Write};

@@ -7,14 +7,14 @@ use crate::checkpoint::{History, Recorder, SegmentLog, SnapshotHistory, Unordere
 use crate::graph::AnyItems;
 
 /// A stream, with its history for checkpoints.
-pub(super) struct Wired {
+pub(in crate::run::engine) struct Wired {
     pub items: AnyItems,
     /// Set if checkpoints can be taken.
     pub history: Option<Arc<dyn History>>,
 }
 
 impl Wired {
-    pub(super) fn history(&self) -> Arc<dyn History> {
+    pub(in crate::run::engine) fn history(&self) -> Arc<dyn History> {
         let history = self.history.clone();
         history.expect("everything in a resumable loader has a history")
     }
@@ -22,7 +22,7 @@ impl Wired {
 
 /// Log of a node's items.
 #[derive(Clone)]
-pub(super) enum NodeLog {
+pub(in crate::run::engine) enum NodeLog {
     None,
     /// History of a node without a log of its own.
     History(Arc<dyn History>),
@@ -33,7 +33,7 @@ pub(super) enum NodeLog {
 
 impl NodeLog {
     /// Returns the history of one of the node's outputs, if checkpoints can be taken.
-    pub(super) fn history(&self, port: usize) -> Option<Arc<dyn History>> {
+    pub(in crate::run::engine) fn history(&self, port: usize) -> Option<Arc<dyn History>> {
         match self {
             NodeLog::None => None,
             NodeLog::History(history) => Some(history.clone()),
@@ -43,7 +43,7 @@ impl NodeLog {
         }
     }
 
-    pub(super) fn recorder(&self) -> Option<&Arc<Recorder>> {
+    pub(in crate::run::engine) fn recorder(&self) -> Option<&Arc<Recorder>> {
         match self {
             NodeLog::Snapshots(recorder) => Some(recorder),
             _ => None,
@@ -52,4 +52,4 @@ impl NodeLog {
 }
 
 /// Outputs of splits that were not asked for yet, by node and round.
-pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, NodeLog)>;
+pub(in crate::run::engine) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, NodeLog)>;

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{Cursors, Engine};
+use super::resume::Cursors;
 use crate::checkpoint::Cursor;
 use crate::graph::{FlowNode, Op};
+use crate::run::engine::Engine;
 use crate::{Arity, Error, ErrorKind, Result};
 
 impl Engine {

@@ -14,7 +14,7 @@ const CHUNKS_PER_POLL: usize = 32;
 const MANY: u64 = 1024;
 
 /// Passes on the wanted items. It is an error if there are fewer items than had come before.
-pub(in crate::run) struct SkipDelivered {
+pub(in crate::run::engine) struct SkipDelivered {
     chunks: Box<dyn ErasedChunks>,
     edge: Arc<dyn Edge>,
     /// Positions of the incoming items, one range after another; the last range has no end.
@@ -30,7 +30,7 @@ pub(in crate::run) struct SkipDelivered {
 impl SkipDelivered {
     /// Filters a stream whose items have these positions. `may_end` is true if the stream may end
     /// before `wanted.from()`.
-    pub(in crate::run) fn over(
+    pub(in crate::run::engine) fn over(
         items: AnyItems,
         (edge, node): (&Arc<dyn Edge>, &Arc<str>),
         runs: Vec<(u64, u64)>,
@@ -89,7 +89,7 @@ impl SkipDelivered {
         places
     }
 
-    fn is_through(&mut self) -> bool {
+    fn is_past_delivered(&mut self) -> bool {
         while self.run.0 == self.run.1 {
             self.run = self.runs.next().expect("the last range has no end");
         }
@@ -102,7 +102,7 @@ impl ErasedChunks for SkipDelivered {
         if self.ended {
             return Poll::Ready(None);
         }
-        if self.is_through() {
+        if self.is_past_delivered() {
             return self.chunks.poll_chunk(cx, demand);
         }
         for _ in 0..CHUNKS_PER_POLL {
@@ -116,7 +116,7 @@ impl ErasedChunks for SkipDelivered {
             };
             let Some(chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else {
                 self.ended = true;
-                if self.may_end || self.is_through() {
+                if self.may_end || self.is_past_delivered() {
                     return Poll::Ready(None);
                 }
                 let message = format!(

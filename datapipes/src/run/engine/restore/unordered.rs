@@ -1,12 +1,12 @@
 //! Decides which nodes have items in any order.
 
-use super::Engine;
 use super::resume::Cursors;
 use crate::plan::Placement;
+use crate::run::engine::Engine;
 
 /// Returns the nodes whose items arrive or leave in any order, if checkpoints can be taken; for a
 /// resumed epoch, the nodes for which it was so before.
-pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool> {
+pub(in crate::run::engine) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool> {
     let nodes = || engine.flow.nodes.iter();
     match resumed {
         _ if !engine.settings.resumable => vec![false; engine.flow.nodes.len()],
