@@ -188,12 +188,12 @@ impl Flight {
             self.concurrency
                 .through(took, self.complete + through, now, waited);
         }
-        if self.work == Work::Io {
-            let proven = self.concurrency.proven();
+        // An epoch that is shorter than a round has found nothing.
+        if self.work == Work::Io
+            && let Some((proven, best)) = self.concurrency.found()
+        {
             learned.concurrency.store(proven, Relaxed);
-            if let Some(best) = self.concurrency.best() {
-                learned.best_ns.store(best as u64, Relaxed);
-            }
+            learned.best_ns.store(best as u64, Relaxed);
         }
         morsel
     }
