@@ -29,7 +29,8 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
-    /// Cost of an item in child processes, in nanoseconds; 0 before it is known.
+    /// Cost of an item in child processes, or of I/O on the CPU workers, in nanoseconds; 0 before it is
+    /// known.
     pub item_ns: AtomicU64,
     /// Waits of work that seldom waits.
     pub waits: Arc<Waits>,

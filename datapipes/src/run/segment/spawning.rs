@@ -330,7 +330,11 @@ impl Spawning {
             self.shared.gauge.on_workers.store(on_workers, Relaxed);
             // The cost of an item is time on a worker for one kind of work, time in flight for the
             // other.
-            self.cost = ItemCost::default();
+            let known = &self.settings.learned.item_ns;
+            self.cost = match on_workers {
+                true => ItemCost::begin_with(known.load(Relaxed)),
+                false => ItemCost::default(),
+            };
         }
     }
 
@@ -501,7 +505,7 @@ impl Spawning {
         shared.notifier.taken();
         if morsel.work == self.flight.work && morsel.spent() > 0 {
             self.cost.learn(morsel.cost());
-            if self.settings.processes {
+            if self.settings.processes || self.shared.waits.is_some() && morsel.work == Work::Cpu {
                 let known = &self.settings.learned.item_ns;
                 known.store(self.cost.ns(), Relaxed);
             }

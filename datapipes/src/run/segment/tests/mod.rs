@@ -180,6 +180,29 @@ fn a_reader_in_order_is_woken_once_for_a_morsel_and_not_for_a_later_one() {
     assert_eq!(woken(), 2);
 }
 
+#[test]
+fn small_files_come_in_pieces_from_the_begin_of_a_later_epoch() {
+    let jobs = Jobs::default();
+    let mut learned = None;
+    for epoch in 0..2 {
+        let mut settings = settings(Work::Io, 2, &jobs);
+        settings.start = 256;
+        settings.learned = learned.get_or_insert(settings.learned).clone();
+        Arc::get_mut(&mut settings.shared)
+            .expect("not shared yet")
+            .waits = Some(Arc::default());
+        let mut segment = segment(1000, settings);
+        let mut cx = task::Context::from_waker(Waker::noop());
+        assert!(poll(&mut segment, &mut cx, 1).is_pending());
+        let expected = [1, 16][epoch];
+        assert_eq!(items(&jobs), [expected; 8], "epoch {epoch}");
+        complete(jobs.next().expect("it was there"), 4_000);
+        assert!(poll(&mut segment, &mut cx, 1).is_ready());
+        while poll(&mut segment, &mut cx, 1).is_ready() {}
+        while jobs.next().is_some() {}
+    }
+}
+
 /// Numbers of the items of all jobs that are there.
 fn items(jobs: &Jobs) -> Vec<usize> {
     lock(&jobs.0).iter().map(|job| job.chunk.len).collect()
