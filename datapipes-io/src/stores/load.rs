@@ -9,6 +9,7 @@ use futures::stream::FuturesOrdered;
 use super::local::buffers::Buffers;
 use super::local::failed;
 use super::local::read::{Content, FileReader};
+use super::pieces::pooled;
 use crate::file::readable;
 use crate::stores::{Get, Store};
 use crate::{File, FileRef};
@@ -18,8 +19,9 @@ use crate::{File, FileRef};
 /// - A file is read in one pass into memory of its own. While reads end without waiting, as in the
 ///   page cache, the workers read, each a few files at a time. Once reads wait for a disk or a
 ///   network, threads of their own read, and the executor chooses how many files are read at once.
-/// - Files of at least 1 KiB are read into buffers that return to a pool when the last slice of
-///   the file is dropped, so that a stream of files causes no page faults. The
+/// - Files of at least 1 KiB, and objects of stores of at least 16 KiB whose length is announced, are
+///   read into buffers that return to a pool when the last slice of the file is dropped, so that a
+///   stream of files causes no page faults. The
 ///   pool holds at most [`idle_bytes`](LoadFiles::idle_bytes) that are idle, and lives as long as
 ///   the graph. Buffers that are idle for some seconds while files are read go back to the system.
 /// - On Linux, files of one folder that come one after another are opened in that folder, which is
@@ -229,11 +231,13 @@ impl Loading {
                 // One request, whose answer contains the size.
                 let object = store.get(&name, Get::default()).await?;
                 match object.len() {
-                    Some(size) if size <= self.most => object.bytes().await?,
+                    Some(size) if size <= self.most => {
+                        pooled(&self.buffers, object.bytes()).await?
+                    }
                     size => return large(size),
                 }
             }
-            _ => store.read(&name).await?,
+            _ => pooled(&self.buffers, store.read(&name)).await?,
         };
         match file.size {
             Some(listed) if listed != data.len() as u64 => {

@@ -307,7 +307,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             let RankState::Running(running) = &mut self.stage else {
                 unreachable!("started above");
             };
-            let was_inline = running.is_inline();
+            let (was_inline, has_waited) = (running.is_inline(), self.waiting_since.is_some());
             if was_inline {
                 running.run.inline.begin(begun);
             }
@@ -327,13 +327,11 @@ impl<T: Send + 'static> RankEpoch<T> {
             }
             if running.is_inline() {
                 self.waiting_since.get_or_insert(begun);
-                // If the consumer waits, the next items are made ahead.
-                if (is_long || !is_ready) && running.move_to_thread() {
+                // If the consumer has waited, the next items are made ahead. While it waits, it has
+                // nothing else to do, and to start a thread would only delay the first batch.
+                let has_item = matches!(polled, Poll::Ready(Some(_)));
+                if has_item && (is_long || has_waited) && running.move_to_thread() {
                     self.gain.moved();
-                    if !is_ready {
-                        // The waker is registered with the old place; poll again from the new one.
-                        continue;
-                    }
                 }
             }
             if polled.is_pending() {

@@ -99,6 +99,12 @@ impl<M> QueueState<M> {
         state.waits.take_if(|_| is_content)
     }
 
+    fn push(&mut self, message: M, weight: Weight) {
+        self.held.items += weight.items;
+        self.held.bytes += weight.bytes;
+        self.messages.push_back((message, weight));
+    }
+
     fn room(&self) -> usize {
         if self.messages.is_empty() {
             self.limits.items.max(1)
@@ -147,9 +153,7 @@ impl<M: Send> Put<M> for ThreadPut<M> {
                 drop(state);
                 return;
             }
-            state.held.items += weight.items;
-            state.held.bytes += weight.bytes;
-            state.messages.push_back((message, weight));
+            state.push(message, weight);
             let items = state.held.items;
             state.arrive(items)
         };
@@ -162,6 +166,22 @@ impl<M: Send> Put<M> for ThreadPut<M> {
 }
 
 impl<M> ThreadPut<M> {
+    /// Puts the last message, if there is one more, and ends the queue. Returns the waker of a reader
+    /// that waits, for the caller to wake it, once, when all else is done that it has to find.
+    pub(crate) fn end(&mut self, last: Option<(M, Weight)>) -> Option<Waker> {
+        let mut state = lock(&self.0);
+        if state.take_gone {
+            // The message is dropped outside the lock: its `drop` may run any code.
+            drop(state);
+            return None;
+        }
+        if let Some((message, weight)) = last {
+            state.push(message, weight);
+        }
+        state.put_gone = true;
+        state.arrive(usize::MAX)
+    }
+
     /// Wakes the waiting task at the other end, even if there are fewer items than it wants: no
     /// more come for now.
     pub(crate) fn flush(&mut self) {
@@ -180,8 +200,10 @@ impl<M> Drop for ThreadPut<M> {
     fn drop(&mut self) {
         let waker = {
             let mut state = lock(&self.0);
-            state.put_gone = true;
-            state.arrive(usize::MAX)
+            match std::mem::replace(&mut state.put_gone, true) {
+                true => None,
+                false => state.arrive(usize::MAX),
+            }
         };
         wake(waker);
     }

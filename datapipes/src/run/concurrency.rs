@@ -19,6 +19,8 @@
 //!   of that trial is the duration. This also notices a changed distance or size, and reduces a number
 //!   that was too large.
 //!
+//! However short the link is, what passes in [`QUEUE`] is allowed.
+//!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
 //! would be taken for the time of the link. If none completes within [`PROBE_TIME`], the data is not near,
 //! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After three
@@ -45,8 +47,16 @@ const LAST: Duration = Duration::from_millis(72);
 const ARRIVING: u64 = 4;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
-/// Number in flight besides that. Two that share a bottleneck come closer to each other by it.
-const SPARE: f64 = 8.0;
+/// Time, in nanoseconds, for which a request may wait in a queue: so short a queue costs neither memory
+/// nor anybody else's time, keeps a server busy while its answers are read, and lets both sides do the
+/// work of many requests together.
+const QUEUE: f64 = 4e6;
+/// Number in flight that is always allowed after the first round: what passes in that time, within
+/// these bounds. Few large objects in flight stay in the caches.
+const ALWAYS: (f64, f64) = (4.0, 64.0);
+/// Number in flight besides what fills the bottleneck: the same, within these bounds. Two that share a
+/// bottleneck come closer to each other by it.
+const SPARE: (f64, f64) = (2.0, 8.0);
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
 /// Maximum factor by which the number grows in one round.
@@ -62,9 +72,6 @@ const SHORT: f64 = 32e6;
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
 const PART: usize = 3;
-/// Number in flight that is always allowed after the first round. So few do no harm, and work that
-/// comes in bursts needs more at once than its average.
-const ALWAYS: usize = 16;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;
 /// Number of crowded rounds before the first such trial of an epoch that begins with what an earlier
@@ -95,6 +102,9 @@ struct Measured {
     best: f64,
     /// Throughput of the last rounds, in morsels per nanosecond.
     rates: VecDeque<f64>,
+    /// The greatest throughput so far while morsels were in flight: that of the rounds is less if a
+    /// consumer wants many at times, and nothing in between.
+    peak: f64,
     round: Round,
     /// Age of the morsels in flight at the end of the last round, in nanoseconds: those that take
     /// long are most of them. A trial takes as long to settle, and to measure.
@@ -148,6 +158,7 @@ impl Concurrency {
         let measured = Measured {
             best: best.unwrap_or(f64::INFINITY),
             rates: VecDeque::with_capacity(ROUNDS),
+            peak: 0.0,
             round: Round::default(),
             age: 0.0,
             tried: None,
@@ -201,6 +212,12 @@ impl Concurrency {
             .as_ref()
             .map(|measured| measured.best)
             .filter(|best| best.is_finite())
+    }
+
+    /// Returns what the next epoch is to begin with, once it was measured: the number found so far, and
+    /// the duration of a morsel that meets no queue.
+    pub(crate) fn found(&self) -> Option<(usize, f64)> {
+        Some((self.proven(), self.best()?))
     }
 
     /// Records the end of a morsel at the time `now` after a duration of `took`, both in
@@ -278,10 +295,12 @@ impl Measured {
             self.rates.pop_front();
         }
         self.rates.push_back(rate);
+        self.peak = self.peak.max(round.of as f64 / mean);
         // A trial over a short link costs little, and what is known of it may be wrong at first.
         let is_early = self.left == 1 && mean < SHORT;
-        let part = (size / PART).max(ALWAYS);
-        if size > part && (is_early || mean > CROWDED * self.best) {
+        let part = (size / PART).max(ALWAYS.0 as usize);
+        let may_shrink = size > part.max(self.passes(ALWAYS) as usize);
+        if may_shrink && (is_early || mean > CROWDED * self.best) {
             self.left -= 1;
             if self.left == 0 {
                 self.left = self.hold;
@@ -300,7 +319,7 @@ impl Measured {
         // A part that has only its part of the throughput meets no queue, and nor does the whole.
         let enough = match rate * whole as f64 > FILLED * self.rate() * part as f64 {
             true => self.enough().min(whole as f64),
-            false => GAIN * whole as f64 + SPARE,
+            false => GAIN * whole as f64 + self.passes(SPARE),
         };
         // If the number changes by more than a quarter, another trial follows soon; later each time
         // that the number was too large again, since a trial costs throughput.
@@ -328,9 +347,15 @@ impl Measured {
         if self.rates.len() < 3 { best } else { second }
     }
 
+    /// Returns the number that passes in the time of a queue, within bounds.
+    fn passes(&self, (least, most): (f64, f64)) -> f64 {
+        (self.peak * QUEUE).clamp(least, most)
+    }
+
     /// Returns the number in flight that fills the bottleneck, with something to spare.
     fn enough(&self) -> f64 {
-        (GAIN * self.rate() * self.best + SPARE).max(ALWAYS as f64)
+        let fills = GAIN * self.rate() * self.best;
+        (fills + self.passes(SPARE)).max(self.passes(ALWAYS))
     }
 }
 

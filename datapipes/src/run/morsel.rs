@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
-use std::task;
+use std::task::{self, Waker};
 
 use futures::task::AtomicWaker;
 
@@ -378,10 +378,11 @@ impl Notifier {
         self.waker.wake();
     }
 
-    fn notify(&self) {
-        if self.ready.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
-            self.waker.wake();
-        }
+    /// Returns true if that woke the consumer.
+    fn notify(&self) -> bool {
+        let is_enough = self.ready.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst);
+        let waker = is_enough.then(|| self.waker.take()).flatten();
+        waker.map(Waker::wake).is_some()
     }
 
     /// Returns true if `wanted` morsels are complete; otherwise wakes the task when they are.
@@ -404,10 +405,9 @@ impl Notification {
         }
     }
 
-    pub(crate) fn send(&mut self) {
-        if let Some(notifier) = self.0.take() {
-            notifier.notify();
-        }
+    /// Returns true if that woke the consumer.
+    pub(crate) fn send(&mut self) -> bool {
+        self.0.take().is_some_and(|notifier| notifier.notify())
     }
 }
 

@@ -48,6 +48,8 @@ struct PoolState {
     jobs: Vec<VecDeque<Job>>,
     closed: bool,
     alive: usize,
+    /// Number of active threads that wait for a job.
+    idle: usize,
     /// Epochs of the jobs that run.
     running: Vec<Scope>,
     /// Number of jobs that were begun.
@@ -91,8 +93,12 @@ impl PoolShared {
             state.jobs.resize_with(depth + 1, VecDeque::new);
         }
         state.jobs[depth].push_back(job);
+        let is_awaited = state.idle > 0;
         drop(state);
-        self.wake.notify_one();
+        // A signal is a call of the system, also if nobody waits.
+        if is_awaited {
+            self.wake.notify_one();
+        }
     }
 
     /// Rests while enough other threads are active. Each resting thread looks now and then if those
@@ -136,10 +142,12 @@ impl PoolShared {
                     running.swap_remove(place.expect("it was pushed above"));
                 }
                 None => {
+                    state.idle += 1;
                     state = self
                         .wake
                         .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    state.idle -= 1;
                 }
             }
         }
@@ -156,6 +164,7 @@ impl Pool {
             jobs: Vec::new(),
             closed: false,
             alive: 0,
+            idle: 0,
             active: workers,
             running: Vec::new(),
             begun: 0,

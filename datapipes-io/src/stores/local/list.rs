@@ -53,8 +53,13 @@ impl ListFiles {
     }
 }
 
-/// Maximum number of files found in one step on a blocking thread; the first steps are shorter.
-const MAX_STEP: usize = 1024;
+/// Number of files after which a step on a blocking thread enters no other folder, in the first step.
+pub(super) const FIRST_STEP: usize = 16;
+/// The same at most: it grows by a factor of four from step to step.
+pub(super) const MAX_STEP: usize = 1024;
+/// Number of names that are looked at after that in a folder that has been read: a step more costs two
+/// threads more time than these.
+const AT_HAND: usize = 256;
 /// Maximum time for which a file waits for others to be found with it; checked after each folder.
 const MAX_WAIT: Duration = Duration::from_millis(20);
 
@@ -81,7 +86,7 @@ impl Source for ListFiles {
                 });
                 Box::pin(maybe_done(found))
             };
-            let mut step = 16;
+            let mut step = FIRST_STEP;
             let mut index = 0;
             let mut finding = find(walk, step);
             loop {
@@ -184,17 +189,25 @@ impl Walk {
         }
     }
 
-    /// Returns the next `most` files or a few more; none at the end.
-    pub(super) fn step(&mut self, most: usize) -> Found {
+    /// Returns the next files; none at the end. Once there are `enough`, it enters no other folder, but
+    /// adds files that are at hand.
+    pub(super) fn step(&mut self, enough: usize) -> Found {
         let mut found = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
             self.begin(&mut found);
         }
-        let begun = Instant::now();
-        while found.len() < most && !self.cx.is_cancelled() {
+        let (begun, mut at_hand) = (Instant::now(), AT_HAND);
+        while !self.cx.is_cancelled() {
             let Some(folder) = self.folders.last_mut() else {
                 break;
             };
+            if found.len() >= enough {
+                let ends = |entry: &Name| entry.kind == Kind::Folder;
+                if at_hand == 0 || folder.entries.front().is_none_or(ends) {
+                    break;
+                }
+                at_hand -= 1;
+            }
             let (error, entry) = (folder.error.take(), folder.entries.pop_front());
             found.extend(error.map(|error| Err(self.missed(error))));
             let Some(entry) = entry else {
@@ -440,5 +453,31 @@ impl Identity {
     #[cfg(not(unix))]
     fn of(path: &Path) -> io::Result<Self> {
         fs::canonicalize(path).map(Identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_step_gives_what_is_at_hand_and_enters_no_other_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, files) in [("a", 300), ("b", 20), ("c", 20)] {
+            let folder = dir.path().join(folder);
+            fs::create_dir(&folder).unwrap();
+            (0..files).for_each(|n| fs::write(folder.join(format!("{n:03}")), "").unwrap());
+        }
+        let pattern = Arc::new(Pattern::parse("**/*").unwrap());
+        let mut walk = Walk::new(dir.path().to_owned(), pattern, Context::default());
+        let mut steps = Vec::new();
+        loop {
+            let found = walk.step(FIRST_STEP);
+            if found.is_empty() {
+                break;
+            }
+            steps.push(found.len());
+        }
+        assert_eq!(steps, [FIRST_STEP + AT_HAND, 28, 20, 20]);
     }
 }

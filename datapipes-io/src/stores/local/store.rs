@@ -14,7 +14,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::buffers::{Buffers, Stock};
-use super::list::Walk;
+use super::list::{FIRST_STEP, MAX_STEP, Walk};
 use super::read::{self, Content, FileReader, Wrong};
 use super::retried;
 use crate::stores::pattern::Pattern;
@@ -63,8 +63,6 @@ pub struct Local {
 const MOST_IDLE: usize = 256 << 20;
 /// Maximum number of bytes read at once.
 const PIECE: u64 = 4 << 20;
-/// Maximum number of files found in one step on a blocking thread; the first steps are shorter.
-const STEP: usize = 1024;
 
 impl Local {
     /// Returns a store of a folder. The folder is checked when it is used.
@@ -350,7 +348,8 @@ impl Store for Local {
             }
         };
         let walk = Walk::new(self.root.clone(), pattern, Context::default());
-        let found = futures::stream::try_unfold((walk, 16), |(mut walk, step)| async move {
+        let begin = (walk, FIRST_STEP);
+        let found = futures::stream::try_unfold(begin, |(mut walk, step)| async move {
             let (walk, found) = blocking(move || {
                 let found = walk.step(step);
                 (walk, found)
@@ -359,8 +358,12 @@ impl Store for Local {
             let found = found
                 .into_iter()
                 .map(|found| found.map_err(|missed| missed.error));
-            let more = (found.len() > 0)
-                .then(|| (futures::stream::iter(found), (walk, (step * 4).min(STEP))));
+            let more = (found.len() > 0).then(|| {
+                (
+                    futures::stream::iter(found),
+                    (walk, (step * 4).min(MAX_STEP)),
+                )
+            });
             Ok::<_, Error>(more)
         });
         let (url, root, prefix) = (self.url.clone(), self.root.clone(), prefix.to_owned());

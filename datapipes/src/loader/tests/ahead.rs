@@ -1,6 +1,8 @@
 //! The root of a graph moves to a thread ahead of the consumer, and back.
 
-use futures::StreamExt;
+use std::task::{Context, Waker};
+
+use futures::{FutureExt, StreamExt};
 
 use crate::run::{RankShare, Running, block_on};
 use crate::{DataLoader, Graph};
@@ -33,4 +35,27 @@ fn a_graph_that_moves_to_a_thread_and_back_gives_every_item_once() {
             assert!(moves > 1, "it came back {moves} times");
         }
     }
+}
+
+/// While the consumer waits, it has nothing else to do: a thread would only delay the first item.
+#[test]
+fn a_graph_moves_to_a_thread_when_the_consumer_has_what_it_waited_for() {
+    let (send, sent) = futures::channel::oneshot::channel::<()>();
+    let sent = sent.shared();
+    let graph = Graph::range(0..100).map_async(move |n| {
+        let sent = sent.clone();
+        async move {
+            let _ = sent.await;
+            Ok::<_, crate::Error>(n)
+        }
+    });
+    let here = std::thread::current().id();
+    let places = graph.scan((), move |(), _| Some(std::thread::current().id() == here));
+    let loader = DataLoader::builder(places).workers(2).build().unwrap();
+    let mut epoch = loader.epoch(0).blocking();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(epoch.0.poll_next_item(&mut cx).is_pending());
+    send.send(()).unwrap();
+    let are_here = Vec::from_iter(epoch.map(Result::unwrap));
+    assert!(are_here.len() == 100 && are_here[0] && !are_here[99]);
 }

@@ -270,12 +270,11 @@ struct Server {
     connections: u64,
     idle: Vec<u64>,
     free: u64,
+    /// Nanoseconds of the bottleneck for an object.
+    each: u64,
 }
 
 impl Server {
-    /// Nanoseconds of the bottleneck for an object.
-    const EACH: u64 = 200_000;
-
     fn new(rtt: u64, slow: u64, seed: u64) -> Self {
         Server {
             rtt,
@@ -284,6 +283,7 @@ impl Server {
             connections: 0,
             idle: Vec::new(),
             free: 0,
+            each: 200_000,
         }
     }
 
@@ -304,16 +304,27 @@ impl Server {
     /// Reads all objects, with at most `held` times the number in flight held for a slow earlier
     /// one, and at most `most` in all. Returns objects a second.
     fn pass(&mut self, window: &mut Concurrency, held: usize, most: usize) -> f64 {
+        self.pass_of(window, held, most, OBJECTS)
+    }
+
+    /// Reads so many objects; see [`pass`](Server::pass).
+    fn pass_of(
+        &mut self,
+        window: &mut Concurrency,
+        held: usize,
+        most: usize,
+        objects: usize,
+    ) -> f64 {
         self.free = 0;
         // Requests by number: the time at which each was asked for, and that of its end.
-        let (mut asked, mut ended) = (Vec::new(), vec![None; OBJECTS]);
+        let (mut asked, mut ended) = (Vec::new(), vec![None; objects]);
         let (mut answers, mut served) = (BinaryHeap::new(), BinaryHeap::new());
         let (mut now, mut taken, mut complete) = (0, 0, 0);
         let (mut wanted_at, mut begun) = (0, None);
-        while taken < OBJECTS {
+        while taken < objects {
             let size = window.size();
             let room = (size + complete - taken).min(size.saturating_mul(held));
-            while asked.len() < OBJECTS && asked.len() - taken < room.min(most) {
+            while asked.len() < objects && asked.len() - taken < room.min(most) {
                 let (answer, connection) = self.ask(now);
                 answers.push(Reverse((answer, connection, asked.len())));
                 asked.push(now);
@@ -332,7 +343,7 @@ impl Server {
                 window.open(0);
             } else if now == answer {
                 let Reverse((_, connection, number)) = answers.pop().expect("an answer comes");
-                self.free = self.free.max(now) + Self::EACH;
+                self.free = self.free.max(now) + self.each;
                 served.push(Reverse((self.free, connection, number)));
             } else {
                 let Reverse((_, connection, number)) = served.pop().expect("an object comes");
@@ -347,7 +358,7 @@ impl Server {
             }
             wanted_at = taken;
         }
-        OBJECTS as f64 / (now as f64 / 1e9)
+        objects as f64 / (now as f64 / 1e9)
     }
 }
 
@@ -454,4 +465,97 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
     let mut window = Concurrency::following(256, 2048, None);
     (0..5).for_each(|_| window.open(100));
     assert!(window.size() == 256 && window.deadline().is_none());
+}
+
+#[test]
+fn few_large_objects_from_a_near_server_are_in_flight() {
+    // 1,000 objects/s, 0.5 ms away: one more than the first fills the link.
+    let (mut learned, mut best) = (64, None);
+    for epoch in 0..3 {
+        let mut link = Link {
+            rtt: MS / 2,
+            each: MS,
+            free: 0,
+            served: 0,
+        };
+        let mut window = Concurrency::following(learned, 2048, best);
+        let (rate, most) = run(&mut window, &mut link, 0, 400 * MS);
+        (learned, best) = (window.proven(), window.best());
+        assert!(rate > 970.0, "epoch {epoch}: {rate}");
+        assert!(
+            most <= 20 && learned <= 12,
+            "epoch {epoch}: {most}, {learned}"
+        );
+    }
+}
+
+#[test]
+fn a_near_server_that_answers_many_together_gets_many() {
+    // It takes 0.5 ms for all that wait, and 0.05 ms for each of them.
+    let takes = |objects: usize| MS / 2 + objects as u64 * MS / 20;
+    let (mut learned, mut best) = (256, None);
+    for epoch in 0..2 {
+        let mut window = Concurrency::following(learned, 2048, best);
+        let (mut now, mut complete) = (0, 0);
+        while complete < OBJECTS {
+            let (asked, size) = (now, window.size());
+            now += takes(size);
+            for _ in 0..size {
+                complete += 1;
+                window.through((now - asked) as f64, complete, now, true);
+            }
+        }
+        (learned, best) = (window.proven(), window.best());
+        let rate = |size: usize| size as f64 / takes(size) as f64;
+        assert!(
+            rate(learned) > 0.95 * rate(64) && learned <= 128,
+            "epoch {epoch}: {learned}"
+        );
+    }
+}
+
+#[test]
+fn pauses_of_the_consumer_leave_enough_for_its_next_batch() {
+    // 10,000 objects/s, and a consumer that wants 64 every 100 ms.
+    let mut link = Link {
+        rtt: MS / 5,
+        each: MS / 10,
+        free: 0,
+        served: 0,
+    };
+    let mut window = Concurrency::following(64, 2048, None);
+    for step in 0..100 {
+        let (mut now, mut asked, mut flying) = (step * 100 * MS, 0, BinaryHeap::new());
+        loop {
+            while asked < 64 && flying.len() < window.size() {
+                flying.push(Reverse((link.ask(now), now)));
+                asked += 1;
+            }
+            let Some(Reverse((end, begun))) = flying.pop() else {
+                break;
+            };
+            now = end;
+            link.served += 1;
+            window.through((end - begun) as f64, link.served, now, true);
+        }
+        assert!(step < 4 || window.size() >= 32, "step {step}: {window:?}");
+    }
+}
+
+#[test]
+fn epochs_that_are_shorter_than_a_round_do_not_add_up() {
+    // 120 objects of 4 MB from a server 40 ms away, at 250 a second.
+    let mut begin = (64, None);
+    for epoch in 0..4 {
+        let mut window = Concurrency::following(begin.0, 2048, begin.1);
+        let mut server = Server {
+            each: 4 * MS,
+            ..Server::new(40 * MS, u64::MAX, 0)
+        };
+        server.pass_of(&mut window, usize::MAX, 2048, 120);
+        begin = window
+            .found()
+            .map_or(begin, |(number, best)| (number, Some(best)));
+        assert!(begin.0 <= 128, "epoch {epoch}: {begin:?}");
+    }
 }

@@ -242,7 +242,9 @@ impl<'a> RunningMorsel<'a> {
         // A short chunk means that the input has no more at hand.
         let is_short = chunk.len < turn.asked;
         self.buffer.join(chunk);
-        if is_short || self.buffer.len() >= most {
+        // The last item and the end that follows it are one message, and one wake of the reader.
+        let is_last = *arity == Arity::One && self.given >= self.items;
+        if (is_short || self.buffer.len() >= most) && !is_last {
             self.buffer.send();
         }
         if failed {
@@ -261,8 +263,8 @@ impl<'a> RunningMorsel<'a> {
             }
             self.outcome.spent.store(spent.as_nanos() as u64, Relaxed);
         }
-        self.buffer.send();
         self.outcome.complete();
+        self.buffer.end();
     }
 }
 
@@ -306,13 +308,30 @@ impl OutputBuffer {
         }
     }
 
+    /// Takes what is joined.
+    fn take(&mut self) -> Option<(AnyChunk, Weight)> {
+        let chunk = self.joined.take()?;
+        let weight = Weight {
+            items: chunk.len,
+            bytes: chunk.bytes,
+        };
+        Some((chunk, weight))
+    }
+
+    /// Hands on what is joined, and ends the queue. A consumer that waits is woken once, or would
+    /// find that there is something, wait again, and be woken for the end.
+    fn end(&mut self) {
+        let last = self.take();
+        let waker = self.put.end(last);
+        let is_woken = self.notification.send();
+        if let Some(waker) = waker.filter(|_| !is_woken) {
+            waker.wake();
+        }
+    }
+
     /// Hands on what is joined.
     fn send(&mut self) {
-        if let Some(chunk) = self.joined.take() {
-            let weight = Weight {
-                items: chunk.len,
-                bytes: chunk.bytes,
-            };
+        if let Some((chunk, weight)) = self.take() {
             if let Some(left) = self.small {
                 self.small = left.checked_sub(weight.bytes);
                 if self.small.is_none() {

@@ -29,7 +29,8 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
-    /// Cost of an item in child processes, in nanoseconds; 0 before it is known.
+    /// Cost of an item in child processes, or of I/O on the CPU workers, in nanoseconds; 0 before it is
+    /// known.
     pub item_ns: AtomicU64,
     /// Waits of work that seldom waits.
     pub waits: Arc<Waits>,
@@ -190,12 +191,12 @@ impl Flight {
             self.concurrency
                 .completed(took, self.complete + ready, now, waited);
         }
-        if self.work == Work::Io {
-            let proven = self.concurrency.proven();
+        // An epoch that is shorter than a round has found nothing.
+        if self.work == Work::Io
+            && let Some((proven, best)) = self.concurrency.found()
+        {
             learned.concurrency.store(proven, Relaxed);
-            if let Some(best) = self.concurrency.best() {
-                learned.best_ns.store(best as u64, Relaxed);
-            }
+            learned.best_ns.store(best as u64, Relaxed);
         }
         morsel
     }

@@ -101,8 +101,8 @@ enum Step {
     Over(ChunkPoll),
 }
 
-/// Condition on which the reader is woken: this many morsels are complete, or the first one has this
-/// many items.
+/// Condition on which the reader is woken: this many morsels are complete, whichever they are
+/// (`usize::MAX` if that does not matter), or the next one to take has this many items.
 struct WakeRule {
     morsels: usize,
     items: usize,
@@ -330,7 +330,11 @@ impl Spawning {
             self.shared.gauge.on_workers.store(on_workers, Relaxed);
             // The cost of an item is time on a worker for one kind of work, time in flight for the
             // other.
-            self.cost = ItemCost::default();
+            let known = &self.settings.learned.item_ns;
+            self.cost = match on_workers {
+                true => ItemCost::begin_with(known.load(Relaxed)),
+                false => ItemCost::default(),
+            };
         }
     }
 
@@ -433,8 +437,9 @@ impl Spawning {
             self.shared.awaited.wait(&self.shared.account);
         }
         let wake = self.wake_rule(demand.needed);
-        let is_woken = self.shared.notifier.poll(cx, wake.morsels);
-        if !is_woken && wake.morsels > 1 && !self.settings.processes {
+        let are_complete = self.shared.notifier.poll(cx, wake.morsels);
+        // A reader that waits for several morsels at once is not woken for the items of the first.
+        if !are_complete && (2..usize::MAX).contains(&wake.morsels) {
             return Poll::Pending;
         }
         self.take(cx, wake.items)
@@ -446,14 +451,15 @@ impl Spawning {
             morsels: 1,
             items: 1,
         };
+        // In order only the first morsel can be taken. It says by itself that it has something, also
+        // that its output waits for room, which holds up the later ones in its process.
+        let first = WakeRule {
+            morsels: usize::MAX,
+            items: self.flight.share(needed),
+        };
         if self.settings.processes {
-            // In order only the first morsel can be taken. It says by itself that it has something,
-            // also that its output waits for room, which holds up the later ones in its process.
             return match self.flight.order {
-                Order::Strict => WakeRule {
-                    morsels: usize::MAX,
-                    items: self.flight.share(needed),
-                },
+                Order::Strict => first,
                 _ => each,
             };
         }
@@ -471,12 +477,15 @@ impl Spawning {
             _ => {
                 let in_flight = self.flight.morsels.len();
                 let enough = needed / self.cost.morsel(&self.settings, self.taken);
-                enough.min(in_flight / 2).max(1)
+                enough.min(in_flight / 2)
             }
         };
-        WakeRule {
-            morsels,
-            items: self.flight.share(needed),
+        match (self.flight.order, morsels) {
+            (Order::Strict, ..=1) => first,
+            (_, morsels) => WakeRule {
+                morsels: morsels.max(1),
+                ..first
+            },
         }
     }
 
@@ -496,7 +505,7 @@ impl Spawning {
         shared.notifier.taken();
         if morsel.work == self.flight.work && morsel.spent() > 0 {
             self.cost.learn(morsel.cost());
-            if self.settings.processes {
+            if self.settings.processes || self.shared.waits.is_some() && morsel.work == Work::Cpu {
                 let known = &self.settings.learned.item_ns;
                 known.store(self.cost.ns(), Relaxed);
             }

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
-use crate::queue::conformance::Count;
 
 /// Work of an item, with durations as recorded on two cores.
 #[derive(Clone, Copy, Debug, PartialEq)]

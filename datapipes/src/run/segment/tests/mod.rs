@@ -6,10 +6,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 
+use futures::FutureExt;
+
 use super::{InputLog, Segment, SegmentSettings};
 use crate::budget::{Account, Budget};
 use crate::graph::{ErasedChunks, Flow, Op};
 use crate::items::Demand;
+use crate::queue::conformance::Count;
 use crate::queue::{Put, Weight};
 use crate::run::chain::{Chain, Link};
 use crate::run::morsel::{MorselJob, MorselShared, MorselTask, Spawner};
@@ -146,6 +149,58 @@ fn a_batch_of_small_files_begins_with_what_keeps_the_workers_busy() {
         [1, 2, 8].map(|workers| near_reads(256, workers)),
         [4, 8, 32]
     );
+}
+
+/// A wake takes a core from a worker where there are no more cores than workers.
+#[test]
+fn a_reader_in_order_is_woken_once_for_a_morsel_and_not_for_a_later_one() {
+    let jobs = Jobs::default();
+    let mut settings = settings(Work::Cpu, 2, &jobs);
+    settings.set_by_user = true;
+    let mut segment = segment(1000, settings);
+    let count = Arc::<Count>::default();
+    let woken = || count.0.load(std::sync::atomic::Ordering::SeqCst);
+    let waker = Waker::from(count.clone());
+    let mut cx = task::Context::from_waker(&waker);
+    assert!(poll(&mut segment, &mut cx, 1).is_pending());
+    let run_next = || {
+        let job = jobs.next().expect("the reader waits for several");
+        job.run().now_or_never().expect("it waits for nothing");
+    };
+    let first = jobs.next().expect("the reader waits for it");
+    run_next();
+    assert_eq!(woken(), 0);
+    first.run().now_or_never().expect("it waits for nothing");
+    assert_eq!(woken(), 1);
+    for _ in 0..2 {
+        assert_eq!(poll(&mut segment, &mut cx, 1), Poll::Ready(Some(1)));
+    }
+    assert!(poll(&mut segment, &mut cx, 1).is_pending());
+    run_next();
+    assert_eq!(woken(), 2);
+}
+
+#[test]
+fn small_files_come_in_pieces_from_the_begin_of_a_later_epoch() {
+    let jobs = Jobs::default();
+    let mut learned = None;
+    for epoch in 0..2 {
+        let mut settings = settings(Work::Io, 2, &jobs);
+        settings.start = 256;
+        settings.learned = learned.get_or_insert(settings.learned).clone();
+        Arc::get_mut(&mut settings.shared)
+            .expect("not shared yet")
+            .waits = Some(Arc::default());
+        let mut segment = segment(1000, settings);
+        let mut cx = task::Context::from_waker(Waker::noop());
+        assert!(poll(&mut segment, &mut cx, 1).is_pending());
+        let expected = [1, 16][epoch];
+        assert_eq!(items(&jobs), [expected; 8], "epoch {epoch}");
+        complete(jobs.next().expect("it was there"), 4_000);
+        assert!(poll(&mut segment, &mut cx, 1).is_ready());
+        while poll(&mut segment, &mut cx, 1).is_ready() {}
+        while jobs.next().is_some() {}
+    }
 }
 
 /// Numbers of the items of all jobs that are there.
