@@ -12,6 +12,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use datapipes::index::{Indexed, LengthGrouped};
 use datapipes::loader::{Blocking, Builder, Checkpoint, ProcessStats};
 use datapipes::{
@@ -913,6 +914,49 @@ fn a_distant_worker_has_as_many_pieces_of_work_as_a_round_trip_takes() {
         // 200 ms in pieces of at most 4 ms, the one in work, and the next.
         jobs >= 52
     });
+}
+
+/// A value whose steps report no weight.
+struct Blob(Bytes);
+
+impl Wire for Blob {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> datapipes::Result<()> {
+        self.0.encode(to)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> datapipes::Result<Self> {
+        Ok(Blob(Bytes::decode(from)?))
+    }
+}
+
+#[test]
+fn what_is_on_the_way_to_a_distant_worker_is_counted_in_bytes_whatever_it_weighs() {
+    const MIB: usize = 1 << 20;
+    let millisecond: fn(Graph<Blob>) -> Graph<usize> = |blobs| {
+        blobs.map(|blob| {
+            std::thread::sleep(Duration::from_millis(1));
+            blob.0.len()
+        })
+    };
+    let remote = remote();
+    let relay = Relay::start(remote.address());
+    relay.delay.store(100, Ordering::SeqCst);
+    let _machine = Machine::start(relay.address, 1);
+    let blob = Bytes::from(vec![7; MIB]);
+    let blobs = Graph::range(0..300).map(move |_| Blob(blob.clone()));
+    let there = DataLoader::builder(blobs.on_workers(remote, millisecond));
+    let there = there.build().unwrap();
+    let (mut made, mut most) = (0, 0);
+    for len in there.epoch(0).blocking() {
+        assert_eq!(len.unwrap(), MIB);
+        made += 1;
+        let children = processes(&there).children;
+        let jobs = children.first().map_or(0, |child| child.jobs);
+        most = most.max(jobs);
+    }
+    assert_eq!(made, 300);
+    // A job is a blob at least, and the last one goes beyond the limit.
+    assert!((2..=18).contains(&most), "{most} jobs");
 }
 
 /// The machines and the network of the next test, and what is wrong with them now.

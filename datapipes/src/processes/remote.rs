@@ -10,10 +10,11 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sharing::Sharing;
 pub(crate) use sharing::{Need, Standing};
+use tokio::time::Instant;
 
 use super::Processes;
 use crate::sync::lock;

@@ -15,7 +15,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Rules;
 

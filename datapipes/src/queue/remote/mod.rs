@@ -17,6 +17,7 @@
 //! Each end treats what it receives as untrusted: lengths are limited, and memory for a slice grows
 //! with what has arrived.
 
+mod memory;
 mod put;
 mod take;
 #[cfg(test)]

@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::task::{Context, Poll, Waker, ready};
 
-use super::{MOST_SLICES, WriteHalf};
+use super::{MOST_SLICES, WriteHalf, memory};
 use crate::codec::Writer;
 use crate::queue::{Limits, Weight};
 use crate::{Error, ErrorKind, Result};
 
 /// Size up to which small messages are sent with one system call.
 const TOGETHER: usize = 64 << 10;
-/// Greatest number of bytes, and of pieces, kept for later messages, so that their memory is not
-/// new.
+/// Greatest number of bytes of a message whose memory is kept here for later ones, of all such memory,
+/// and of its pieces.
+const SMALL: usize = 1 << 20;
 const KEPT: usize = 8 << 20;
 const SPARES: usize = 16;
 
@@ -45,7 +46,7 @@ struct Waiting {
 
 /// The rest of a message that was not written at once.
 #[derive(Debug)]
-pub(crate) struct Frame(Vec<u8>);
+pub(crate) struct Frame(pub(super) Vec<u8>);
 
 impl fmt::Debug for RemotePut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,7 +141,17 @@ impl RemotePut {
         let mut frame = start;
         let mut skip = sent.saturating_sub(frame.len());
         frame.drain(..sent.min(frame.len()));
-        frame.try_reserve_exact(len - sent).map_err(|_| {
+        let mut rest = len - sent;
+        if rest > 0 && len > SMALL {
+            // The next one of this length may need all of it.
+            rest = len;
+            if let Some(mut memory) = memory::take(len) {
+                memory.clear();
+                memory.append(&mut frame);
+                self.keep(std::mem::replace(&mut frame, memory));
+            }
+        }
+        frame.try_reserve_exact(rest - frame.len()).map_err(|_| {
             // The other end could not tell where the next message begins.
             self.gone |= sent > 0;
             let message = format!("no memory for a message of {len} bytes");
@@ -225,6 +236,9 @@ impl RemotePut {
     }
 
     fn keep(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() > SMALL {
+            return memory::keep(bytes);
+        }
         let kept: usize = self.spare.iter().map(Vec::capacity).sum();
         if kept + bytes.capacity() <= KEPT && self.spare.len() < SPARES {
             self.spare.push(bytes);

@@ -2,15 +2,13 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tokio::io::ReadBuf;
 
-use super::{MOST_SLICES, ReadHalf};
+use super::{MOST_SLICES, ReadHalf, memory};
 use crate::codec::{Parcel, damaged};
-use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
 /// Length of the first part of a message, in bytes.
@@ -19,14 +17,10 @@ const START: usize = 8;
 const BUFFER: usize = 64 << 10;
 /// Bytes of a slice for which memory is made before they arrive; after that it doubles.
 const AT_ONCE: usize = 64 << 20;
-/// Greatest number of bytes of memory that is kept for later slices, in all of the process, while it
-/// has connections.
-const KEPT: usize = 128 << 20;
 
 /// Takes messages out of a queue from another machine.
 ///
-/// The memory of large slices is used again when the last clone of a slice is dropped: memory from
-/// the system costs a page fault every 4 KiB.
+/// The memory of large slices is used again when the last clone of a slice is dropped.
 pub(crate) struct RemoteTake {
     read: ReadHalf,
     /// Bytes that were read and not used yet: `buffer[at..filled]`.
@@ -58,7 +52,7 @@ impl Begun {
     /// Returns memory for the next slice, of length 0 after the last.
     fn slice(&self) -> Filling {
         let len = self.lengths.get(self.slices.len()).copied().unwrap_or(0) as usize;
-        match take_kept(len).filter(|_| len > 0) {
+        match memory::take(len).filter(|_| len > 0) {
             Some(memory) => Filling { memory, at: 0, len },
             None => Filling::new(len),
         }
@@ -104,48 +98,9 @@ impl Filling {
     }
 }
 
-/// Memory of slices that are gone, and the number of connections that use it.
-static KEPT_MEMORY: Mutex<Kept> = Mutex::new(Kept {
-    memory: Vec::new(),
-    users: 0,
-});
-
-struct Kept {
-    memory: Vec<Vec<u8>>,
-    users: usize,
-}
-
-/// Returns kept memory of at least this length, if there is some.
-fn take_kept(len: usize) -> Option<Vec<u8>> {
-    let kept = &mut lock(&KEPT_MEMORY).memory;
-    // Memory of a larger slice is not counted with this one, so it has to be of about the same length.
-    let place = kept
-        .iter()
-        .position(|memory| memory.len() >= len && memory.capacity() - len <= len / 8)?;
-    Some(kept.swap_remove(place))
-}
-
-/// Keeps memory for later slices, instead of the oldest.
-fn keep(memory: Vec<u8>) {
-    let mut kept = lock(&KEPT_MEMORY);
-    if kept.users == 0 {
-        return;
-    }
-    let kept = &mut kept.memory;
-    kept.push(memory);
-    let mut bytes: usize = kept.iter().map(Vec::capacity).sum();
-    while bytes > KEPT {
-        bytes -= kept.remove(0).capacity();
-    }
-}
-
 impl Drop for RemoteTake {
     fn drop(&mut self) {
-        let mut kept = lock(&KEPT_MEMORY);
-        kept.users -= 1;
-        if kept.users == 0 {
-            kept.memory = Vec::new();
-        }
+        memory::leave();
     }
 }
 
@@ -163,7 +118,7 @@ impl AsRef<[u8]> for Payload {
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        keep(std::mem::take(&mut self.memory));
+        memory::keep(std::mem::take(&mut self.memory));
     }
 }
 
@@ -178,7 +133,7 @@ impl fmt::Debug for RemoteTake {
 impl RemoteTake {
     /// Makes a take end of a connection, for messages of at most `most` bytes.
     pub(crate) fn new(read: ReadHalf, most: u64) -> RemoteTake {
-        lock(&KEPT_MEMORY).users += 1;
+        memory::enter();
         RemoteTake {
             read,
             buffer: vec![0; BUFFER].into(),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream};
 
-use super::{RemotePut, RemoteTake};
+use super::{RemotePut, RemoteTake, memory};
 use crate::codec::{Parcel, Writer};
 use crate::queue::{Limits, Weight};
 use crate::{ErrorKind, Wire};
@@ -214,6 +214,25 @@ fn a_stream_that_keeps_its_end_is_flushed() {
             );
         });
     }
+}
+
+#[test]
+fn memory_of_what_waits_is_used_again() {
+    run(async {
+        let (mut put, mut take) = queue(1 << 16, WIDE);
+        let value = Bytes::from(vec![7; 9 << 20]);
+        let mut writer = Writer::new();
+        value.encode(&mut writer).unwrap();
+        let frame = put.prepare(writer).unwrap();
+        let place = frame.0.as_ptr();
+        put.put(frame, ONE);
+        let flush = poll_fn(|cx| put.poll_flush(cx));
+        let (flushed, parcel) = futures::join!(flush, next(&mut take));
+        flushed.unwrap();
+        assert_eq!(Bytes::decode(&mut parcel.unwrap().reader()).unwrap(), value);
+        let kept = memory::take(value.len()).unwrap();
+        assert_eq!(kept.as_ptr(), place);
+    });
 }
 
 #[test]

@@ -756,8 +756,7 @@ impl Server {
                     job.allow();
                 }
             }
-            // Its bytes were counted.
-            Order::Alive => {}
+            Order::Alive(at) => self.report(&Report::Alive(at))?,
             Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),
         }
         Ok(())

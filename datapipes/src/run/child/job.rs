@@ -154,6 +154,8 @@ pub(super) struct Task {
     pub here: bool,
     /// Number of workers that were too slow with the task.
     pub slow: u32,
+    /// Number of bytes of the message with which its process got it, as they are counted.
+    pub bytes: usize,
     /// Number of outputs that its process gave; those below `delivered` were delivered before.
     pub seen: usize,
     /// Number of those outputs that belong to earlier items.
@@ -180,6 +182,7 @@ impl Task {
             suspects: Vec::new(),
             here: false,
             slow: 0,
+            bytes: 0,
             seen: 0,
             before: 0,
             sent: Instant::now(),

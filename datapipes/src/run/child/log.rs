@@ -66,9 +66,9 @@ pub(crate) fn number(level: Level) -> u8 {
 }
 
 /// Makes a line of each event; spans are ignored.
-struct Forward {
-    lines: Arc<Lines>,
-    level: u8,
+pub(super) struct Forward {
+    pub lines: Arc<Lines>,
+    pub level: u8,
 }
 
 impl Subscriber for Forward {

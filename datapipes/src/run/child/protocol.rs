@@ -83,8 +83,8 @@ pub(super) enum Order {
     Cancel(u64),
     /// Allows a job to make an item, as it asked.
     Allow(u64),
-    /// Tells a worker of another machine that the parent is there.
-    Alive,
+    /// Tells a worker of another machine that the parent is there, and when that was said, in microseconds.
+    Alive(u64),
 }
 
 /// Rows of batches that a child may fill, for each item of a job. Items whose row is in use already
@@ -115,7 +115,10 @@ impl Order {
     pub(super) fn write(&self, to: &mut Writer<'_>) {
         match self {
             Order::Hello => to.raw(&[0]),
-            Order::Alive => to.raw(&[4]),
+            Order::Alive(at) => {
+                to.raw(&[4]);
+                to.number(*at);
+            }
             Order::Job(facts, grants) => {
                 let JobFacts {
                     number,
@@ -247,7 +250,7 @@ impl Order {
             }
             2 => Order::Cancel(from.number()?),
             3 => Order::Allow(from.number()?),
-            4 => Order::Alive,
+            4 => Order::Alive(from.number()?),
             other => return Err(damaged(format_args!("{other} is no order"))),
         })
     }
@@ -271,6 +274,8 @@ pub(super) enum Report {
     },
     /// The child wishes to end after the jobs that it has.
     Leaving,
+    /// Answers [`Order::Alive`] by what it said.
+    Alive(u64),
 }
 
 /// End of a job.
@@ -368,6 +373,10 @@ impl Report {
                 to.number(*bytes as u64);
             }
             Report::Leaving => to.raw(&[6]),
+            Report::Alive(at) => {
+                to.raw(&[7]);
+                to.number(*at);
+            }
         }
         Ok(())
     }
@@ -392,6 +401,7 @@ impl Report {
                 bytes: usize::decode(from)?,
             },
             6 => Report::Leaving,
+            7 => Report::Alive(from.number()?),
             other => return Err(damaged(format_args!("{other} is no report"))),
         })
     }
@@ -512,7 +522,7 @@ mod tests {
             Order::Hello,
             Order::Cancel(1 << 40),
             Order::Allow(1 << 41),
-            Order::Alive,
+            Order::Alive(1 << 42),
             Order::Job(facts, None),
             Order::Job(facts, Some(grants)),
         ] {
@@ -548,6 +558,7 @@ mod tests {
                 bytes: 1 << 34,
             },
             Report::Leaving,
+            Report::Alive(1 << 42),
         ];
         for report in reports {
             let mut writer = Writer::new();

@@ -20,10 +20,13 @@ mod tls;
 mod workers;
 
 use std::fmt;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::queue_ends::{PutEnd, TakeEnd};
+use crate::Result;
 use crate::error::escape;
+use crate::processes::{Remote, Share};
 
 use acceptor::Acceptor;
 pub(super) use agent::{are_addresses, run as run_agent};
@@ -49,6 +52,22 @@ pub(super) struct Arrival {
     pub worker: RemoteWorker,
     pub orders: PutEnd,
     pub reports: TakeEnd,
+}
+
+/// Where workers come in: the [`acceptor`], or that of a simulation. It prints that nobody came.
+pub(super) trait Entrance: fmt::Display + Sized {
+    /// Starts to let workers in. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if others let workers in by other rules; that of
+    /// the system.
+    fn open(remote: &Remote) -> Result<Self>;
+
+    /// Ready with the next worker that is let in. While this part is not the first in line, no
+    /// connections are accepted.
+    fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival>;
+
+    fn share(&self) -> &Share;
 }
 
 impl fmt::Display for RemoteWorker {

@@ -30,12 +30,15 @@ use crate::{Error, ErrorKind, Result, Writer};
 
 /// Number of jobs that a child has at once: a current one and the next.
 const AT_ONCE: usize = 2;
-/// Number of bytes of the jobs of a distant worker above which no more are on their way to it, and
+/// Number of bytes of the messages of jobs of a distant worker above which no more are on their way to it, and
 /// the least that a job counts: what a worker holds of a job before it begins, besides its input.
 const ON_THE_WAY: usize = 16 << 20;
 const LEAST_JOB: usize = 16 << 10;
 /// Least time of a job at a distant worker: that of its messages.
 const LEAST_TIME: Duration = Duration::from_micros(20);
+/// Number of the last round trips of which the shortest counts: an answer has to wait for the item
+/// in progress.
+const ROUND_TRIPS: usize = 3;
 /// Greatest time in which a child must build its part of the graph.
 const START: Duration = Duration::from_secs(60);
 /// Greatest time that a child may spend on cancelled work.
@@ -102,7 +105,7 @@ pub(super) struct Session<'a> {
     late_timer: Pin<Box<Sleep>>,
     /// Time when it last waited for room.
     had_no_room: Instant,
-    /// Number of bytes of the inputs of the tasks, each at least [`LEAST_JOB`].
+    /// Number of bytes of the messages with which it got the tasks, each at least [`LEAST_JOB`].
     input: usize,
     /// Output of the first task that waits for room, what is counted with it, and the end of the
     /// task if it is the last.
@@ -124,10 +127,8 @@ pub(super) struct Session<'a> {
     items: u64,
     /// Bytes of the output that came.
     bytes: u64,
-    /// Least time of a round trip that was seen, of a worker of another machine.
-    round_trip: Option<Duration>,
-    /// Time when a job was sent to a worker without any, until the job has ended.
-    alone_since: Option<Instant>,
+    /// Times of the last round trips to a worker of another machine.
+    round_trips: VecDeque<Duration>,
     /// Recent time of a job.
     job_time: Option<Duration>,
     /// Memory lent to the child, by its number. Each piece costs the child a descriptor, and stays
@@ -137,6 +138,7 @@ pub(super) struct Session<'a> {
     /// Interval in which a worker of another machine is told that this process is there, and the timer
     /// of the next time.
     beat: Option<(Duration, Pin<Box<Sleep>>)>,
+    begun: Instant,
     warned: bool,
 }
 
@@ -148,8 +150,7 @@ impl<'a> Session<'a> {
         let heartbeat_timeout = heartbeat_timeout.filter(|_| child.machine().is_some());
         let mut session = Session {
             slot,
-            round_trip: child.round_trip(),
-            alone_since: None,
+            round_trips: child.round_trip().into_iter().collect(),
             job_time: None,
             child,
             ready: false,
@@ -176,6 +177,7 @@ impl<'a> Session<'a> {
                 let every = heartbeat_timeout / BEATS;
                 (every, Box::pin(tokio::time::sleep(every)))
             }),
+            begun: Instant::now(),
             warned: false,
         };
         session.look();
@@ -385,7 +387,7 @@ impl<'a> Session<'a> {
         if !matches!(report, Report::Output(..)) {
             from.end()?;
         }
-        if !matches!(report, Report::Log(_)) {
+        if !matches!(report, Report::Log(_) | Report::Alive(_)) {
             let now = Instant::now();
             if self.ready && self.is_busy() {
                 self.slot.shared.heard_after(now - self.heard);
@@ -401,6 +403,7 @@ impl<'a> Session<'a> {
                 self.slot.shared.set_ready(self.slot.place, true);
             }
             Report::Leaving => self.leaving = true,
+            Report::Alive(at) => self.answered_after(at),
             Report::Ready => return Err(damaged("ready twice")),
             Report::Refused(_) if self.ready => return Err(damaged("refused once it was ready")),
             Report::Refused(error) => {
@@ -464,10 +467,11 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// Tells a worker of another machine from time to time that this process is there, unless something
-    /// is on its way there already.
+    /// Tells a worker of another machine from time to time that this process is there, which it
+    /// answers, unless something waits to be sent.
     fn tell_alive(&mut self, cx: &mut Context<'_>) -> Result<()> {
-        let Some((every, timer)) = &mut self.beat else {
+        // Before, it would answer once it has made its part.
+        let Some((every, timer)) = self.beat.as_mut().filter(|_| self.ready) else {
             return Ok(());
         };
         if timer.as_mut().poll(cx).is_pending() {
@@ -477,9 +481,23 @@ impl<'a> Session<'a> {
         // To be woken for the next one.
         let _ = timer.as_mut().poll(cx);
         if self.closed.is_none() && self.child.orders.poll_flush(cx).is_ready() {
-            self.send(cx, &Order::Alive, None)?;
+            let at = self.begun.elapsed().as_micros();
+            self.send(cx, &Order::Alive(at as u64), None)?;
         }
         Ok(())
+    }
+
+    /// Learns the time of a round trip from the answer to what was said so many microseconds after
+    /// the begin. An answer may have waited for room, which tells nothing about the network.
+    fn answered_after(&mut self, at: u64) {
+        let said = self.begun.checked_add(Duration::from_micros(at));
+        let Some(said) = said.filter(|&said| said > self.had_no_room) else {
+            return;
+        };
+        if self.round_trips.len() >= ROUND_TRIPS {
+            self.round_trips.pop_front();
+        }
+        self.round_trips.push_back(said.elapsed());
     }
 
     /// Allows the jobs that have asked to make an item to do so, as far as there is room.
@@ -520,7 +538,7 @@ impl<'a> Session<'a> {
                 done.number
             ))
         })?;
-        self.input -= input_bytes(&task);
+        self.input -= task.bytes;
         self.slot.shared.progress();
         self.publish();
         self.waits = done.waits;
@@ -613,12 +631,8 @@ impl<'a> Session<'a> {
 
     /// Learns from a job that has ended, and that took this time there.
     fn learn(&mut self, spent: Duration) {
-        let overlap = self.overlap() as u32;
-        if let (Some(since), Some(least)) = (self.alone_since.take(), self.round_trip) {
-            self.round_trip = Some(least.min(since.elapsed().saturating_sub(spent)));
-        }
         // Jobs that wait, wait at the same time.
-        let spent = spent / overlap;
+        let spent = spent / self.overlap() as u32;
         self.job_time = Some(match self.job_time {
             Some(known) => known - known / 4 + spent / 4,
             None => spent,
@@ -638,7 +652,8 @@ impl<'a> Session<'a> {
     /// its share of all that are there.
     fn most_jobs(&self) -> usize {
         let most = self.overlap() - 1 + AT_ONCE;
-        let (Some(round_trip), Some(job_time)) = (self.round_trip, self.job_time) else {
+        let (Some(round_trip), Some(job_time)) = (self.round_trips.iter().min(), self.job_time)
+        else {
             return most;
         };
         if self.input >= ON_THE_WAY {
@@ -720,7 +735,7 @@ impl<'a> Session<'a> {
         }
         let now = Instant::now();
         if !is_busy {
-            (self.heard, self.alone_since) = (now, Some(now));
+            self.heard = now;
         }
         let places = task
             .alone
@@ -745,13 +760,12 @@ impl<'a> Session<'a> {
         if late.is_none() {
             (task.asked, task.sent, task.answered) = (None, now, false);
         }
-        self.input += input_bytes(&task);
         self.tasks.push_back(task);
         let sent = self.send(cx, &Order::Job(facts, grants), Some(places))?;
         if let Some(key) = late
             && let Some(task) = self.tasks.pop_back()
         {
-            self.input -= input_bytes(&task);
+            self.input -= task.bytes;
             let second = Some(now);
             self.late = Some(Late { key, second });
             self.slot
@@ -825,7 +839,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Sends an order, with these places of the chunk of the last task.
+    /// Sends an order, with these places of the chunk of the last task, which is counted as on its
+    /// way.
     fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -834,16 +849,22 @@ impl<'a> Session<'a> {
     ) -> Result<bool> {
         let mut writer = Writer::new();
         order.write(&mut writer);
+        let has_input = places.is_some();
         if let Some(places) = places {
             let task = self.tasks.back().expect("the order is about it");
             let input = &self.slot.shared.plan.input;
             let encode = || input.encode(&*task.job.chunk.chunk, places, &mut writer);
             catch_unwind(AssertUnwindSafe(encode)).map_err(Error::panic)?;
         }
+        let bytes = writer.len();
         let sent = self
             .child
             .orders
             .send(writer, Weight { items: 1, bytes: 0 });
+        if has_input && let Some(task) = self.tasks.back_mut() {
+            task.bytes = bytes.max(LEAST_JOB);
+            self.input += task.bytes;
+        }
         let flushed = sent.map(|()| self.child.orders.poll_flush(cx));
         match flushed {
             Ok(Poll::Ready(Err(error))) | Err(error) => self.unreachable(error),
@@ -901,28 +922,41 @@ impl<'a> Session<'a> {
                     return Some(End::Slow(limit));
                 }
                 None => {
-                    if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
-                        let (node, child) = (&*self.slot.plan().node, self.slot.place);
-                        let first = self.tasks.front().and_then(|task| {
-                            self.slot
-                                .plan()
-                                .input
-                                .origin(&*task.job.chunk.chunk, task.alone.unwrap_or(0))
-                        });
-                        let item = first.map(|origin| origin.to_string()).unwrap_or_default();
-                        crate::error::quietly(|| {
-                            tracing::warn!(
-                                node,
-                                child,
-                                item,
-                                "no answer for {SILENCE:?}, and no time limit"
-                            );
-                        });
+                    if self.is_busy() && !std::mem::replace(&mut self.warned, true) {
+                        self.warn_of_silence();
                     }
                     self.heard = Instant::now();
                 }
             }
         }
+    }
+
+    /// Warns that the child gives no answer. Work that it lost to others has no name any more.
+    fn warn_of_silence(&self) {
+        let ChildSlot { shared, place, .. } = &*self.slot;
+        let origin = |task: &Task| {
+            let (chunk, item) = (&*task.job.chunk.chunk, task.alone.unwrap_or(0));
+            shared.plan.input.origin(chunk, item)
+        };
+        let first = match &self.late {
+            Some(late) => shared.late.with(late.key, |task| origin(task)),
+            None => self
+                .tasks
+                .front()
+                .filter(|_| self.lost.is_empty())
+                .map(origin),
+        };
+        let item = first.flatten().map(|origin| origin.to_string());
+        let item = item.unwrap_or_default();
+        let (node, child) = (&*shared.plan.node, *place);
+        crate::error::quietly(|| {
+            tracing::warn!(
+                node,
+                child,
+                item,
+                "no answer for {SILENCE:?}, and no time limit"
+            );
+        });
     }
 
     /// Returns true if nobody wants what the child does.
@@ -969,11 +1003,6 @@ impl<'a> Session<'a> {
         let silence = silence.saturating_mul(SLOW).max(at_least);
         Some(silence.saturating_mul(1 << slow.min(16)))
     }
-}
-
-/// Returns the bytes that a task counts among those on their way.
-fn input_bytes(task: &Task) -> usize {
-    task.job.chunk.bytes.max(LEAST_JOB)
 }
 
 /// Returns the memory of a row, if it is shared with other processes, and the offset in bytes.

@@ -211,7 +211,7 @@ async fn look_after(plan: Arc<ChildrenPlan>, mut commands: mpsc::UnboundedReceiv
         .map(|place| run_slot(shared.clone(), place))
         .collect();
     #[cfg(feature = "remote")]
-    let mut workers = Workers::new(&shared);
+    let mut workers: Option<Workers> = Workers::new(&shared);
     let mut work = pin!(poll_fn(|cx| {
         loop {
             // Child slots never end; they are polled when something happens to one of them.

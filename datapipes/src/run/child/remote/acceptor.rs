@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::handshake::let_in;
 use super::link::accept;
-use super::{Arrival, RemoteWorker};
+use super::{Arrival, Entrance, RemoteWorker};
 use crate::error::escape;
 use crate::processes::{Remote, Share};
 use crate::run::child::queue_ends::{PutEnd, TakeEnd};
@@ -42,7 +42,7 @@ struct Unknown {
 }
 
 /// A listener, and the connections that have not shown yet what they are.
-pub(super) struct Acceptor {
+pub(in crate::run::child) struct Acceptor {
     listener: TcpListener,
     remote: Remote,
     greetings: FuturesUnordered<Pin<Box<dyn Future<Output = Greeted>>>>,
@@ -50,15 +50,11 @@ pub(super) struct Acceptor {
     unknown: VecDeque<Unknown>,
     next: u64,
     pause: Option<Pin<Box<tokio::time::Sleep>>>,
-    pub share: Share,
+    share: Share,
 }
 
-impl Acceptor {
-    /// Starts to let workers in. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
-    pub(super) fn open(remote: &Remote) -> Result<Acceptor> {
+impl Entrance for Acceptor {
+    fn open(remote: &Remote) -> Result<Acceptor> {
         let (share, listener) = remote.join()?;
         Ok(Acceptor {
             listener: TcpListener::from_std(listener).map_err(Error::io)?,
@@ -71,9 +67,7 @@ impl Acceptor {
         })
     }
 
-    /// Ready with the next worker that is let in. While this part is not the first in line, no
-    /// connections are accepted.
-    pub(super) fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+    fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         loop {
             if let Poll::Ready(Some((number, address, greeted))) =
                 self.greetings.poll_next_unpin(cx)
@@ -126,6 +120,12 @@ impl Acceptor {
         }
     }
 
+    fn share(&self) -> &Share {
+        &self.share
+    }
+}
+
+impl Acceptor {
     /// Begins to greet a connection.
     fn begin(&mut self, stream: tokio::net::TcpStream, address: SocketAddr) {
         let (end, ended) = AbortHandle::new_pair();

@@ -25,7 +25,7 @@ use crate::queue::{Limits, ReadHalf, RemotePut, RemoteTake, Weight, WriteHalf};
 use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 /// Version of the messages between trainer and worker.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 /// First word of a worker.
 const MAGIC: &str = "datapipes worker";
 /// Greatest length of a message before the other side is known, in bytes.

@@ -140,7 +140,7 @@ impl Trainer {
         let (read, write) = halves(stream)?;
         #[cfg(feature = "remote-tls")]
         let mut ends = match &self.trust {
-            Some(trust) => trust.connect(tokio::io::join(read, write)).await?,
+            Some(trust) => trust.connect(read, write).await?,
             None => Ends::new(Box::pin(read), Box::pin(write), UNBOUND),
         };
         #[cfg(not(feature = "remote-tls"))]
@@ -174,7 +174,7 @@ pub(super) async fn accept(stream: TcpStream, remote: &Remote) -> Result<Ends> {
     let read = Cursor::new(first).chain(read);
     #[cfg(feature = "remote-tls")]
     if let Some(identity) = remote.rules.identity.as_ref().filter(|_| is_tls) {
-        return tls::accept(identity, tokio::io::join(read, write)).await;
+        return tls::accept(identity, read, write).await;
     }
     let mut ends = Ends::new(Box::pin(read), Box::pin(write), UNBOUND);
     if encrypts {

@@ -16,7 +16,7 @@ use rustls::{
     AlertDescription, CertificateError, ClientConfig, ConnectionCommon, DigitallySignedStruct,
     RootCertStore, SignatureScheme,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::handshake::{Binding, Ends};
@@ -29,15 +29,21 @@ const CA: &str = "DATAPIPES_WORKER_CA";
 /// Label of the value that binds the proofs of both sides to their connection (RFC 5705).
 const LABEL: &[u8] = b"EXPORTER-datapipes-worker";
 
+/// Bytes that are read at once from a connection. By itself rustls reads 4 KiB at a time, the quarter of
+/// a record.
+const BUFFER: usize = 64 << 10;
+
 /// Makes the trainer's ends of a connection.
 ///
 /// # Errors
 /// [`ErrorKind::Denied`] if the worker does not accept the certificate; any other if the connection
 /// is lost, or the other side is no worker.
-pub(super) async fn accept<S>(identity: &Identity, stream: S) -> Result<Ends>
+pub(super) async fn accept<R, W>(identity: &Identity, read: R, write: W) -> Result<Ends>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
 {
+    let stream = tokio::io::join(BufReader::with_capacity(BUFFER, read), write);
     let accepted = TlsAcceptor::from(identity.0.clone()).accept(stream).await;
     let stream = accepted.map_err(|error| match alert(&error).and_then(refused) {
         Some(why) => Error::new(
@@ -127,10 +133,12 @@ impl Trust {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`] if the other side is not trusted, or speaks no TLS.
-    pub(super) async fn connect<S>(&self, stream: S) -> Result<Ends>
+    pub(super) async fn connect<R, W>(&self, read: R, write: W) -> Result<Ends>
     where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
     {
+        let stream = tokio::io::join(BufReader::with_capacity(BUFFER, read), write);
         let connect = TlsConnector::from(self.config.clone()).connect(self.host.clone(), stream);
         match connect.into_fallible().await {
             Ok(stream) => {

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::Acceptor;
+use super::{Acceptor, Entrance};
 use crate::processes::{Need, Standing};
 use crate::run::child::child_slot::run_worker;
 use crate::run::child::slots::SlotsShared;
@@ -24,10 +24,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The workers that are connected to a supervisor.
-pub(in crate::run::child) struct Workers {
+pub(in crate::run::child) struct Workers<E = Acceptor> {
     shared: Rc<SlotsShared>,
     /// `None` until there is work, and while it cannot be opened.
-    acceptor: Option<Acceptor>,
+    entrance: Option<E>,
     connected: FuturesUnordered<Pin<Box<dyn Future<Output = usize>>>>,
     /// Free places; those of processes of this machine come before them.
     places: BTreeSet<usize>,
@@ -38,14 +38,14 @@ pub(in crate::run::child) struct Workers {
     look: Pin<Box<Sleep>>,
 }
 
-impl Workers {
+impl<E: Entrance> Workers<E> {
     /// Starts to let workers in, if the part is for them.
-    pub(in crate::run::child) fn new(shared: &Rc<SlotsShared>) -> Option<Workers> {
+    pub(in crate::run::child) fn new(shared: &Rc<SlotsShared>) -> Option<Self> {
         let processes = &shared.plan.processes;
         processes.remote.as_ref()?;
         Some(Workers {
             shared: shared.clone(),
-            acceptor: None,
+            entrance: None,
             connected: FuturesUnordered::new(),
             places: (processes.here()..processes.count).collect(),
             waits: None,
@@ -56,12 +56,12 @@ impl Workers {
 
     /// Works with those who are there, lets others in, and stops all work if nobody comes.
     pub(in crate::run::child) fn poll(&mut self, cx: &mut Context<'_>) {
-        if self.acceptor.is_none()
+        if self.entrance.is_none()
             && self.shared.has_work()
             && let Some(remote) = &self.shared.plan.processes.remote
         {
-            match Acceptor::open(remote) {
-                Ok(acceptor) => self.acceptor = Some(acceptor),
+            match E::open(remote) {
+                Ok(entrance) => self.entrance = Some(entrance),
                 Err(error) => self.shared.break_off(error),
             }
         }
@@ -73,10 +73,10 @@ impl Workers {
             }
             self.share(cx);
             // If all places are taken, further workers wait in the system's queue.
-            let (Some(acceptor), Some(&place)) = (&mut self.acceptor, self.places.first()) else {
+            let (Some(entrance), Some(&place)) = (&mut self.entrance, self.places.first()) else {
                 break;
             };
-            let Poll::Ready(arrival) = acceptor.poll_worker(cx) else {
+            let Poll::Ready(arrival) = entrance.poll_worker(cx) else {
                 break;
             };
             self.places.remove(&place);
@@ -92,7 +92,7 @@ impl Workers {
 
     /// Tells others what this part has and needs, and hands workers over to them.
     fn share(&mut self, cx: &mut Context<'_>) {
-        let Some(acceptor) = &self.acceptor else {
+        let Some(share) = self.entrance.as_ref().map(E::share) else {
             return;
         };
         let need = match self.shared.workers() {
@@ -106,11 +106,11 @@ impl Workers {
             most: self.shared.workers() + self.places.len(),
             need,
         };
-        let is_shared = acceptor.share.set(standing, cx.waker());
+        let is_shared = share.set(standing, cx.waker());
         if !is_shared && !self.shared.is_stuck() {
             return;
         }
-        while acceptor.share.take_surplus() {
+        while share.take_surplus() {
             self.shared.hand_over();
         }
         while self.look.as_mut().poll(cx).is_ready() {
@@ -122,7 +122,7 @@ impl Workers {
 
     fn poll_patience(&mut self, cx: &mut Context<'_>) {
         let processes = &self.shared.plan.processes;
-        let (Some(acceptor), Some(remote)) = (&self.acceptor, &processes.remote) else {
+        let (Some(entrance), Some(remote)) = (&self.entrance, &processes.remote) else {
             return;
         };
         if processes.here() > 0 || self.shared.ready_workers() > 0 {
@@ -138,7 +138,7 @@ impl Workers {
                 (true, Some(since)) if now - since >= remote.wait && self.shared.workers() == 0 => {
                     self.waits = None;
                     self.shared
-                        .break_off(Error::new(ErrorKind::Worker, acceptor.to_string()));
+                        .break_off(Error::new(ErrorKind::Worker, entrance.to_string()));
                 }
                 (true, Some(_)) => {}
             }

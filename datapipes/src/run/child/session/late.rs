@@ -4,7 +4,7 @@ use std::task::Context;
 
 use tokio::time::Instant;
 
-use super::{Session, input_bytes};
+use super::Session;
 use crate::Result;
 use crate::codec::damaged;
 use crate::run::child::late::LateKey;
@@ -43,7 +43,7 @@ impl Session<'_> {
         if self.late_timer.as_mut().poll(cx).is_ready()
             && let Some(task) = self.tasks.pop_front()
         {
-            self.input -= input_bytes(&task);
+            self.input -= task.bytes;
             let (key, second) = (shared.late.add(task), None);
             self.late = Some(Late { key, second });
             shared.wake();
@@ -85,7 +85,7 @@ impl Session<'_> {
             task.turn_to_second(sent);
         }
         task.answered = true;
-        self.input += input_bytes(&task);
+        self.input += task.bytes;
         self.tasks.push_front(task);
         // Another one may have it, too.
         self.slot.shared.wake();
@@ -97,7 +97,6 @@ impl Session<'_> {
     pub(super) fn lose(&mut self) -> Option<u64> {
         let shared = self.slot.shared.clone();
         let late = self.late.take_if(|late| !shared.late.contains(late.key))?;
-        self.alone_since = None;
         // The time that it has to end this begins now.
         self.heard = Instant::now();
         self.lost.push_back(late.key.number);

@@ -1,35 +1,41 @@
 //! Workers of other machines in virtual time: the segment, its jobs, the places of a supervisor and the
 //! sessions are those of the library, and talk to simulated workers through streams in memory.
 //!
-//! Not simulated: who lets a worker in, with which delay of the network, and what a worker does with a
-//! job besides waiting.
+//! Not simulated: how a worker is let in, and what it does with a job besides waiting.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::codec::{ChunkWire, Parcel, WireOf};
+use crate::context::Counters;
 use crate::graph::ErasedChunks;
 use crate::items::Demand;
+use crate::processes::Share;
 use crate::queue::{Limits, RemotePut, RemoteTake, Weight};
 use crate::run::child::child_slot::run_worker;
 use crate::run::child::job::Job;
+use crate::run::child::log::{Forward, Lines};
 use crate::run::child::plan::{ChildFigures, ChildrenPlan};
 use crate::run::child::protocol::{Counted, Done, Hello, JobFacts, Order, Report, RunFacts};
 use crate::run::child::queue_ends::{PutEnd, TakeEnd};
-use crate::run::child::remote::{Arrival, RemoteWorker};
+use crate::run::child::remote::{Arrival, Entrance, RemoteWorker, Workers};
 use crate::run::child::slots::SlotsShared;
+use crate::run::segment::Segment;
 use crate::run::segment::tests::{Jobs, segment, settings};
-use crate::{Arity, Chunk, Rank, Remote, Rng, Work, Writer};
+use crate::{Arity, Chunk, Rank, Remote, Result, Rng, Work, Writer};
 
 /// Time of an item at a worker that is not slow: some come together in a job.
 const ITEM: Duration = Duration::from_millis(1);
@@ -59,6 +65,8 @@ struct Machine {
     slow: Cell<u32>,
     /// Time until which it stands still.
     stopped: Cell<Option<Instant>>,
+    /// Time that a message takes to it, and from it.
+    distance: Cell<Duration>,
     /// The process is to end.
     dies: Cell<bool>,
     /// The process is to send something that no worker sends.
@@ -73,6 +81,7 @@ impl Machine {
             item,
             slow: Cell::new(1),
             stopped: Cell::new(None),
+            distance: Cell::default(),
             dies: Cell::new(false),
             lies: Cell::new(false),
             made: Cell::new(0),
@@ -149,7 +158,8 @@ impl Process {
                 jobs.filter(|job| job.facts.number <= number)
                     .for_each(|job| job.cancelled = true);
             }
-            Order::Allow(_) | Order::Alive => {}
+            Order::Alive(at) => self.send(&Report::Alive(at), None).await?,
+            Order::Allow(_) => {}
         }
         Some(())
     }
@@ -265,8 +275,67 @@ fn draw(seed: &Cell<u64>) -> Rng {
     Rng::from_key([seed.get(), 2, 3, 4])
 }
 
-fn plan(workers: usize) -> Arc<ChildrenPlan> {
-    let remote = Remote::listen("127.0.0.1:0").unwrap().at_most(workers);
+/// Passes bytes on, each piece after the distance of a machine.
+async fn pass_on(mut from: DuplexStream, mut to: DuplexStream, machine: Rc<Machine>) {
+    let (send, mut pieces) = mpsc::unbounded_channel();
+    let near = async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(len @ 1..) = from.read(&mut buffer).await {
+            let due = Instant::now() + machine.distance.get();
+            if send.send((due, buffer[..len].to_vec())).is_err() {
+                break;
+            }
+        }
+    };
+    let far = async move {
+        while let Some((due, bytes)) = pieces.recv().await {
+            sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                break;
+            }
+        }
+    };
+    futures::join!(near, far);
+}
+
+/// Makes a connection through which one side sends to the other.
+fn link(machine: &Rc<Machine>) -> (RemotePut, RemoteTake) {
+    let (put, near) = tokio::io::duplex(1 << 20);
+    let (far, take) = tokio::io::duplex(1 << 20);
+    spawn_local(pass_on(near, far, machine.clone()));
+    let take = RemoteTake::new(Box::pin(take), 1 << 30);
+    (RemotePut::new(Box::pin(put), WIDE), take)
+}
+
+/// Starts a process of a machine.
+fn start(
+    machine: &Rc<Machine>,
+    (place, process): (usize, u32),
+    seed: &Rc<Cell<u64>>,
+) -> (Arrival, JoinHandle<Option<()>>) {
+    let (to_worker, orders) = link(machine);
+    let (to_trainer, reports) = link(machine);
+    let body = Process {
+        machine: machine.clone(),
+        orders,
+        reports: to_trainer,
+        wire: WireOf::<u64>::new(),
+        jobs: VecDeque::new(),
+    };
+    let arrival = Arrival {
+        worker: RemoteWorker {
+            id: (place as u64) << 32 | u64::from(process),
+            machine: format!("machine {place}"),
+            process,
+            round_trip: machine.distance.get() * 2,
+        },
+        orders: PutEnd::Remote(to_worker),
+        reports: TakeEnd::Remote(reports),
+    };
+    (arrival, spawn_local(body.run(seed.clone())))
+}
+
+fn plan(remote: Remote) -> Arc<ChildrenPlan> {
     let processes = remote.processes();
     let flow = settings(Work::Cpu, 1, &Jobs::default());
     let hello = Hello {
@@ -295,6 +364,24 @@ fn plan(workers: usize) -> Arc<ChildrenPlan> {
     })
 }
 
+fn listen() -> Remote {
+    Remote::listen("127.0.0.1:0").unwrap()
+}
+
+fn machines(count: usize, item: Duration) -> Vec<Rc<Machine>> {
+    (0..count).map(|_| Rc::new(Machine::new(item))).collect()
+}
+
+/// Runs something in virtual time.
+fn simulate<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    LocalSet::new().block_on(&runtime, future)
+}
+
 /// Keeps a worker of a machine at a place, for ever.
 async fn keep_worker(
     shared: Rc<SlotsShared>,
@@ -303,26 +390,7 @@ async fn keep_worker(
     seed: Rc<Cell<u64>>,
 ) {
     for process in 0.. {
-        let (to_worker, orders) = tokio::io::duplex(1 << 20);
-        let (to_trainer, reports) = tokio::io::duplex(1 << 20);
-        let body = Process {
-            machine: machine.clone(),
-            orders: RemoteTake::new(Box::pin(orders), 1 << 30),
-            reports: RemotePut::new(Box::pin(to_trainer), WIDE),
-            wire: shared.plan.input.clone(),
-            jobs: VecDeque::new(),
-        };
-        let body = spawn_local(body.run(seed.clone()));
-        let arrival = Arrival {
-            worker: RemoteWorker {
-                id: (place as u64) << 32 | process as u64,
-                machine: format!("machine {place}"),
-                process,
-                round_trip: Duration::from_millis(1),
-            },
-            orders: PutEnd::Remote(RemotePut::new(Box::pin(to_worker), WIDE)),
-            reports: TakeEnd::Remote(RemoteTake::new(Box::pin(reports), 1 << 30)),
-        };
+        let (arrival, body) = start(&machine, (place, process), &seed);
         shared.set_workers(1);
         run_worker(shared.clone(), place, arrival).await;
         shared.set_workers(-1);
@@ -332,10 +400,77 @@ async fn keep_worker(
     }
 }
 
+/// The trainer's side of an epoch: the segment, and who reads it.
+struct Trainer {
+    segment: Segment,
+    jobs: Jobs,
+    counters: Arc<Counters>,
+    items: u64,
+}
+
+impl Trainer {
+    fn new(items: u64, workers: usize) -> Trainer {
+        let jobs = Jobs::default();
+        let mut settings = settings(Work::Cpu, workers, &jobs);
+        // As many jobs as there may be: how many are worth it is measured by another clock.
+        (settings.processes, settings.set_by_user) = (true, true);
+        Trainer {
+            counters: settings.shared.chain.links[0].context.counters().clone(),
+            segment: segment(items, settings),
+            jobs,
+            items,
+        }
+    }
+
+    /// Reads the epoch, and checks that each item comes once and in order, and is counted once.
+    /// `beside` is polled, too. Returns the time of the first item, and the longest between two.
+    async fn read(
+        mut self,
+        shared: &SlotsShared,
+        mut beside: impl FnMut(&mut Context<'_>),
+    ) -> [Duration; 2] {
+        let begun = Instant::now();
+        let (mut next, mut first, mut last, mut pause) = (0, None, begun, Duration::ZERO);
+        let whole = poll_fn(|cx| {
+            loop {
+                let polled = self.segment.poll_chunk(cx, Demand::up_to(1 << 20));
+                while let Some(job) = self.jobs.next() {
+                    shared.add(Job::new(job, RUN));
+                }
+                beside(cx);
+                let chunk = match polled {
+                    Poll::Ready(Some(chunk)) => chunk,
+                    Poll::Ready(None) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                };
+                for item in *chunk.chunk.downcast::<Chunk<u64>>().unwrap() {
+                    assert_eq!(item.unwrap().into_inner(), next);
+                    next += 1;
+                }
+                let silence = last.elapsed();
+                match first {
+                    None => first = Some(silence),
+                    Some(_) => pause = pause.max(silence),
+                }
+                last = Instant::now();
+            }
+        });
+        if timeout(PATIENCE, whole).await.is_err() {
+            panic!("not in time: {next} of {} items", self.items);
+        }
+        assert_eq!(next, self.items);
+        let counted = self.counters.items.load(Ordering::Relaxed);
+        assert_eq!(counted, self.items, "counted once");
+        [first.unwrap_or_default(), pause]
+    }
+}
+
 /// Cost of an epoch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Epoch {
     time: Duration,
+    /// Time of the first item.
+    first: Duration,
     /// Longest time between two items at the consumer, after the first.
     pause: Duration,
     made: u64,
@@ -343,71 +478,36 @@ struct Epoch {
     died: u64,
 }
 
-/// Reads an epoch of so many items, made by so many workers, and checks that each comes once and in
-/// order, and is counted once. `faults` runs beside it.
+/// Reads an epoch of so many items, made by so many workers. `faults` runs beside it.
 fn epoch<F: Future<Output = ()> + 'static>(
+    items: u64,
+    workers: (usize, Duration),
+    faults: impl FnOnce(Vec<Rc<Machine>>) -> F,
+) -> Epoch {
+    epoch_of(listen(), items, workers, faults)
+}
+
+fn epoch_of<F: Future<Output = ()> + 'static>(
+    remote: Remote,
     items: u64,
     (workers, item): (usize, Duration),
     faults: impl FnOnce(Vec<Rc<Machine>>) -> F,
 ) -> Epoch {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    let jobs = Jobs::default();
-    let mut settings = settings(Work::Cpu, workers, &jobs);
-    // As many jobs as there may be: how many are worth it is measured by another clock.
-    (settings.processes, settings.set_by_user) = (true, true);
-    let counters = settings.shared.chain.links[0].context.counters().clone();
-    let mut segment = segment(items, settings);
-    let machines: Vec<Rc<Machine>> = (0..workers).map(|_| Rc::new(Machine::new(item))).collect();
-    let local = LocalSet::new();
-    local.block_on(&runtime, async {
-        let shared = Rc::new(SlotsShared::new(plan(workers)));
+    let machines = machines(workers, item);
+    simulate(async {
+        let shared = Rc::new(SlotsShared::new(plan(remote.at_most(workers))));
         let seed = Rc::new(Cell::new(0));
+        spawn_local(faults(machines.clone()));
         for (place, machine) in machines.iter().enumerate() {
             let (shared, machine) = (shared.clone(), machine.clone());
             spawn_local(keep_worker(shared, place, machine, seed.clone()));
         }
-        spawn_local(faults(machines.clone()));
         let begun = Instant::now();
-        let (mut next, mut last, mut pause) = (0, None, Duration::ZERO);
-        let whole = poll_fn(|cx| {
-            loop {
-                let mut is_idle = true;
-                while let Some(job) = jobs.next() {
-                    shared.add(Job::new(job, RUN));
-                    is_idle = false;
-                }
-                match segment.poll_chunk(cx, Demand::up_to(1 << 20)) {
-                    Poll::Ready(None) => return Poll::Ready(()),
-                    Poll::Ready(Some(chunk)) => {
-                        let chunk = chunk.chunk.downcast::<Chunk<u64>>().unwrap();
-                        for item in *chunk {
-                            assert_eq!(item.unwrap().into_inner(), next);
-                            next += 1;
-                        }
-                        let now = Instant::now();
-                        pause = pause.max(now - last.replace(now).unwrap_or(now));
-                    }
-                    Poll::Pending if is_idle => return Poll::Pending,
-                    Poll::Pending => {}
-                }
-            }
-        });
-        if timeout(PATIENCE, whole).await.is_err() {
-            panic!("not in time: {next} of {items} items");
-        }
-        assert_eq!(next, items);
-        assert_eq!(
-            counters.items.load(Ordering::Relaxed),
-            items,
-            "counted once"
-        );
+        let [first, pause] = Trainer::new(items, workers).read(&shared, |_| {}).await;
         let figures = &shared.plan.figures;
         Epoch {
             time: begun.elapsed(),
+            first,
             pause,
             made: machines.iter().map(|machine| machine.made.get()).sum(),
             late: figures.late.load(Ordering::Relaxed),
@@ -419,12 +519,67 @@ fn epoch<F: Future<Output = ()> + 'static>(
 #[test]
 fn without_faults_nothing_is_done_twice() {
     let item = Duration::from_millis(50);
-    let made = epoch(19_200, (16, item), |_| async {});
-    assert_eq!((made.made, made.late, made.died), (19_200, 0, 0));
-    let ideal = item * 19_200 / 16;
+    for workers in [1, 2, 8, 16] {
+        let items = 1200 * workers as u64;
+        let made = epoch(items, (workers, item), |_| async {});
+        assert_eq!((made.made, made.late, made.died), (items, 0, 0));
+        assert!(made.first < item * 2, "{made:?}");
+        assert!(
+            made.time < item * 1260,
+            "{made:?} instead of {:?}",
+            item * 1200
+        );
+    }
+}
+
+#[test]
+fn work_begins_when_the_first_worker_is_ready() {
+    let (item, ready) = (Duration::from_millis(50), Duration::from_secs(1));
+    for workers in [1, 2, 8, 16] {
+        let made = epoch(100, (workers, item), |machines| async move {
+            for machine in machines {
+                machine.stopped.set(Some(Instant::now() + ready));
+            }
+        });
+        assert!(made.first < ready + item * 2, "{workers}: {made:?}");
+    }
+}
+
+#[test]
+fn row_139_a_worker_that_may_stand_still_for_ever_is_told_of() {
+    let lines = Arc::new(Lines::default());
+    let log = Forward {
+        lines: lines.clone(),
+        level: 2,
+    };
+    let made = tracing::subscriber::with_default(log, || {
+        let remote = listen().time_limit(Duration::MAX);
+        let workers = (2, Duration::from_millis(50));
+        epoch_of(remote, 2400, workers, |machines| async move {
+            sleep(Duration::from_secs(1)).await;
+            let until = Instant::now() + PATIENCE;
+            machines[0].stopped.set(Some(until));
+        })
+    });
+    assert!(made.late > 0 && made.died == 0, "{made:?}");
+    let told: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].text.starts_with("no answer for 60s"), "{told:?}");
+}
+
+/// A worker of whose network nothing but the best time is known would have work for a third of the
+/// time.
+#[test]
+fn a_worker_whose_network_becomes_slower_gets_more_work_ahead() {
+    let item = Duration::from_millis(50);
+    let made = epoch(4000, (1, item), |machines| async move {
+        sleep(Duration::from_secs(20)).await;
+        machines[0].distance.set(Duration::from_millis(200));
+    });
+    // It is noticed after three heartbeats.
     assert!(
-        made.time < ideal * 105 / 100,
-        "{made:?} instead of {ideal:?}"
+        made.time < item * 4000 + Duration::from_secs(15),
+        "{made:?}"
     );
 }
 
@@ -441,29 +596,23 @@ fn row_151_a_worker_that_stands_still_holds_up_others_for_about_the_usual_time_o
     assert!(made.pause < Duration::from_millis(800), "{made:?}");
 }
 
-/// All workers are slow with late work: one that has taken it back must not share it with workers of
-/// the time before, whose answers would be taken for its own.
+/// A worker that does late work, too, answers in part and is late with the rest before the first one
+/// answers: who answers first has the work for good, and the other one's answers are not taken for its
+/// own.
 #[test]
 fn row_151_what_all_workers_are_late_with_comes_once() {
     let mut late = 0;
-    for seed in 0..60 {
-        let made = epoch(
-            600,
-            (3, Duration::from_millis(50)),
-            move |machines| async move {
-                let mut rng = Rng::from_key([seed, 3, 1, 1]);
-                loop {
-                    sleep(Duration::from_millis(3000 + rng.next_u64() % 1000)).await;
-                    for machine in &machines {
-                        let until = Instant::now() + Duration::from_millis(rng.next_u64() % 2000);
-                        machine.stopped.set(Some(until));
-                        machine.slow.set(2 + rng.next_u64() as u32 % 12);
-                    }
-                    sleep(Duration::from_millis(rng.next_u64() % 6000)).await;
-                    machines.iter().for_each(|machine| machine.slow.set(1));
-                }
-            },
-        );
+    // From any place of a piece of work on, for any time.
+    let cases = (0..8).flat_map(|begin| (300..1500).step_by(40).map(move |stop| (begin, stop)));
+    for (begin, stop) in cases {
+        let made = epoch(1200, (3, ITEM), move |machines| async move {
+            sleep(Duration::from_millis(200 + begin)).await;
+            let until = Instant::now() + Duration::from_millis(stop);
+            machines[0].stopped.set(Some(until));
+            machines.iter().for_each(|machine| machine.slow.set(80));
+            sleep(Duration::from_secs(5)).await;
+            machines.iter().for_each(|machine| machine.slow.set(1));
+        });
         late += made.late;
     }
     assert!(late > 0);
@@ -509,6 +658,138 @@ fn rows_137_to_139_and_151_any_faults_cost_no_item() {
     }
 }
 
+/// Workers that nobody has let in, and who waits for one.
+#[derive(Default)]
+struct Pool {
+    waiting: RefCell<VecDeque<Arrival>>,
+    wakers: RefCell<Vec<Waker>>,
+}
+
+thread_local! {
+    static POOL: Rc<Pool> = Rc::default();
+}
+
+impl Pool {
+    /// Keeps a process of a machine waiting, or at work for whoever let it in, for ever.
+    async fn keep(self: Rc<Pool>, place: usize, machine: Rc<Machine>, seed: Rc<Cell<u64>>) {
+        for process in 0.. {
+            let (arrival, body) = start(&machine, (place, process), &seed);
+            self.waiting.borrow_mut().push_back(arrival);
+            self.wakers.take().into_iter().for_each(Waker::wake);
+            let _ = body.await;
+            machine.stands_still().await;
+            sleep(RESTART).await;
+        }
+    }
+}
+
+/// The way from the pool of this thread to a part.
+struct Door {
+    pool: Rc<Pool>,
+    share: Share,
+}
+
+impl Entrance for Door {
+    fn open(remote: &Remote) -> Result<Door> {
+        let (share, _) = remote.join()?;
+        let pool = POOL.with(Rc::clone);
+        Ok(Door { pool, share })
+    }
+
+    fn poll_worker(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        let first = self
+            .share
+            .is_first()
+            .then(|| self.pool.waiting.borrow_mut().pop_front());
+        let Some(arrival) = first.flatten() else {
+            let wakers = &mut self.pool.wakers.borrow_mut();
+            if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                wakers.push(cx.waker().clone());
+            }
+            return Poll::Pending;
+        };
+        Poll::Ready(arrival)
+    }
+
+    fn share(&self) -> &Share {
+        &self.share
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody came")
+    }
+}
+
+/// Reads an epoch of so many items by each of some parts that share so many workers. Returns the cost
+/// of all.
+fn shared_epochs<F: Future<Output = ()> + 'static>(
+    (parts, items): (usize, u64),
+    (workers, item): (usize, Duration),
+    faults: impl FnOnce(Vec<Rc<Machine>>) -> F,
+) -> Epoch {
+    let machines = machines(workers, item);
+    simulate(async {
+        let pool = POOL.with(|pool| pool.clone());
+        pool.waiting.borrow_mut().clear();
+        let seed = Rc::new(Cell::new(0));
+        spawn_local(faults(machines.clone()));
+        for (place, machine) in machines.iter().enumerate() {
+            spawn_local(pool.clone().keep(place, machine.clone(), seed.clone()));
+        }
+        let remote = listen().at_most(workers);
+        let begun = Instant::now();
+        let (send, mut results) = mpsc::unbounded_channel();
+        for _ in 0..parts {
+            let shared = Rc::new(SlotsShared::new(plan(remote.clone())));
+            let mut there: Workers<Door> = Workers::new(&shared).unwrap();
+            let send = send.clone();
+            spawn_local(async move {
+                let trainer = Trainer::new(items, workers);
+                let [first, pause] = trainer.read(&shared, |cx| there.poll(cx)).await;
+                let figures = &shared.plan.figures;
+                let late = figures.late.load(Ordering::Relaxed);
+                let died = figures.died.load(Ordering::Relaxed);
+                send.send((first, pause, late, died)).unwrap();
+                // Others get its workers.
+                shared.release();
+                poll_fn(|cx| {
+                    there.poll(cx);
+                    Poll::<()>::Pending
+                })
+                .await
+            });
+        }
+        let mut all = Epoch::default();
+        for _ in 0..parts {
+            let (first, pause, late, died) = results.recv().await.unwrap();
+            all.first = all.first.max(first);
+            all.pause = all.pause.max(pause);
+            all.late += late;
+            all.died += died;
+        }
+        all.time = begun.elapsed();
+        all.made = machines.iter().map(|machine| machine.made.get()).sum();
+        all
+    })
+}
+
+#[test]
+fn parts_that_share_workers_lose_no_time() {
+    let item = Duration::from_millis(50);
+    for (parts, workers) in [(2, 5), (4, 4), (5, 3)] {
+        let items = 600 * workers as u64 / parts as u64;
+        let made = shared_epochs((parts, items), (workers, item), |_| async {});
+        println!("{parts} parts, {workers} workers: {made:?}");
+        assert!(
+            made.time < item * 800,
+            "{made:?} instead of {:?}",
+            item * 600
+        );
+    }
+}
+
 /// `cargo test -- simulation::rates --ignored --nocapture`
 #[test]
 #[ignore = "prints figures"]
@@ -540,6 +821,47 @@ fn rates() {
                  work done twice {:.4}, longest pause {:?}, {} late, {} ended",
                 seconds / made.time.as_secs_f64(),
                 made.made as f64 / items as f64 - 1.0,
+                made.pause,
+                made.late,
+                made.died,
+            );
+        }
+    }
+}
+
+/// `cargo test -- simulation::rates_of_shares --ignored --nocapture`
+#[test]
+#[ignore = "prints figures"]
+fn rates_of_shares() {
+    let item = Duration::from_millis(50);
+    for (parts, workers) in [(2, 16), (8, 64), (64, 16), (64, 64), (64, 256), (64, 1000)] {
+        for faulty in [false, true] {
+            let is_slow = move |place: usize| faulty && place % 10 == 5;
+            let slow = (0..workers).filter(|&place| is_slow(place)).count();
+            let speed = workers as f64 - slow as f64 * 0.9;
+            let seconds = 60.0;
+            let items = (speed * seconds / item.as_secs_f64() / parts as f64) as u64;
+            let made = shared_epochs(
+                (parts, items),
+                (workers, item),
+                move |machines| async move {
+                    for (place, machine) in machines.iter().enumerate() {
+                        machine.slow.set(if is_slow(place) { 10 } else { 1 });
+                    }
+                    let mut rng = Rng::from_key([7; 4]);
+                    while faulty {
+                        sleep(Duration::from_secs(1)).await;
+                        let place = rng.next_u64() as usize % machines.len();
+                        machines[place].dies.set(true);
+                    }
+                },
+            );
+            println!(
+                "{parts} parts, {workers} workers, {slow} of them 10 times slower, one lost each second: {faulty}: rate {:.3} \
+                 of the ideal, work done twice {:.4}, first items after {:?}, longest pause {:?}, {} late, {} ended",
+                seconds / made.time.as_secs_f64(),
+                made.made as f64 / (items * parts as u64) as f64 - 1.0,
+                made.first,
                 made.pause,
                 made.late,
                 made.died,
