@@ -17,7 +17,7 @@ use datapipes::index::Permutation;
 use datapipes::{DataLoader, Graph, Indexed};
 use datapipes_text::{
     HfTokenizer, Pack, PackPlan, PackedBatch, TokenStore, TokenWidth, TokenWriter, Tokenize,
-    prelude::*,
+    Tokenizer, prelude::*,
 };
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -463,10 +463,16 @@ fn tokenize(json: bool) -> Result<(), Error> {
             .build()?)
     };
     let (none, one, two) = (loader(0)?, loader(1)?, loader(2)?);
+    let ours = HfTokenizer::new(tokenizer.clone());
     let cases = vec![
         case("tokenizer alone, one thread", 0, None, || in_threads(1)),
         case("tokenizer alone, two threads", 0, Some(1.9), || {
             in_threads(2)
+        }),
+        case("HfTokenizer alone, one thread", 0, None, || {
+            for text in &texts {
+                black_box(ours.encode(text, false).expect("no errors"));
+            }
         }),
         case(
             "tokenize and pack, on the consumer's thread",
