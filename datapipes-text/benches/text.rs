@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -491,6 +492,54 @@ fn tokenize(json: bool) -> Result<(), Error> {
     Ok(())
 }
 
+/// Reads random windows of a file that is not in memory, beside a plain loop of reads at places.
+fn cold(json: bool, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, bytes)?;
+    // Nobody may have the file mapped.
+    let evict = || {
+        let mut dd = Command::new("dd");
+        dd.arg(format!("of={}", path.display()))
+            .stderr(Stdio::null());
+        dd.args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]);
+        assert!(dd.status().is_ok_and(|status| status.success()), "dd runs");
+    };
+    let count = (bytes.len() / 2 / LENGTH) as u64;
+    let time = |run: &dyn Fn() -> Result<(), Error>| {
+        evict();
+        let begun = Instant::now();
+        run().map(|()| begun.elapsed().as_secs_f64())
+    };
+    let (mut floors, mut own) = (Vec::new(), Vec::new());
+    for seed in 0..3 {
+        floors.push(time(&|| {
+            let (file, mut window) = (File::open(path)?, vec![0u8; LENGTH * 2]);
+            for number in Permutation::new(count, seed).iter() {
+                file.read_exact_at(&mut window, number * LENGTH as u64 * 2)?;
+                black_box(&window);
+            }
+            Ok(())
+        })?);
+        own.push(time(&|| {
+            let store = TokenStore::flat(path, TokenWidth::U16, None)?;
+            let ids = store.windows(LENGTH)?.shuffle().fetch();
+            let ids = ids.try_map(|window| window.ids()).batch(BATCH).collate();
+            epoch(&DataLoader::builder(ids).seed(seed).build()?, drop)
+        })?);
+    }
+    let ratio = floors.iter().zip(&own).map(|(floor, own)| floor / own);
+    let rate = |times: Vec<f64>| bytes.len() as f64 / 2e6 / median(times);
+    let ratio = median(ratio.collect());
+    print(
+        json,
+        "store: random windows, cold; floor: reads at places",
+        rate(own),
+        rate(floors),
+        ratio,
+        None,
+    );
+    Ok(())
+}
+
 fn store(json: bool) -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("corpus");
@@ -595,6 +644,7 @@ fn store(json: bool) -> Result<(), Error> {
         cases.extend(peer(name, floor, script, &path, tokens));
     }
     compare(json, tokens, cases);
+    cold(json, &dir.path().join("cold.bin"), &bytes)?;
 
     let plan =
         PackPlan::new(store.clone(), LENGTH).balance(|length| 12_000 * length + length * length);
