@@ -29,7 +29,7 @@ const LAST: &str = r"|\s+(?!\S)|\s+";
 const SPACES: &str = r"\s+";
 
 /// Maximum number of words that are remembered at a time, and maximum size of one in bytes.
-const MOST: usize = if cfg!(test) { 64 } else { 1 << 16 };
+const MOST: usize = if cfg!(test) { 64 } else { 1 << 17 };
 const LONGEST: usize = 64;
 
 /// The words of a tokenizer that is a byte-level BPE.
@@ -52,8 +52,10 @@ pub struct Words {
 struct Memory {
     search: meta::Cache,
     /// Places in `ids`.
-    words: HashMap<Box<str>, Range<usize>>,
+    words: HashMap<Box<str>, Range<u32>>,
     ids: Vec<u32>,
+    /// Number of words for which there was no room.
+    missed: usize,
 }
 
 impl Words {
@@ -113,6 +115,7 @@ impl Words {
             search: self.word.create_cache(),
             words: HashMap::new(),
             ids: Vec::new(),
+            missed: 0,
         });
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut at = 0;
@@ -120,7 +123,10 @@ impl Words {
             let end = self.end_of_word(&mut memory.search, text, at);
             let word = &text[at..end];
             match memory.words.get(word) {
-                Some(place) => ids.extend_from_slice(&memory.ids[place.clone()]),
+                Some(place) => {
+                    let place = place.start as usize..place.end as usize;
+                    ids.extend_from_slice(&memory.ids[place]);
+                }
                 None => self.learn(&mut memory, word, model, &mut ids)?,
             }
             at = end;
@@ -163,16 +169,28 @@ impl Words {
         let begin = ids.len();
         ids.extend(tokens.into_iter().map(|token| token.id));
         if word.len() <= LONGEST {
-            // Other words may be frequent in what comes, so that none is kept for ever.
-            if memory.words.len() == MOST {
-                memory.words.clear();
-                memory.ids.clear();
-            }
-            let place = memory.ids.len();
-            memory.ids.extend_from_slice(&ids[begin..]);
-            memory.words.insert(word.into(), place..memory.ids.len());
+            memory.keep(word, &ids[begin..]);
         }
         Ok(())
+    }
+}
+
+impl Memory {
+    /// Remembers a word, if there is room.
+    fn keep(&mut self, word: &str, ids: &[u32]) {
+        if self.words.len() == MOST {
+            // The first words of a corpus are the frequent ones, unless what comes is of another kind.
+            self.missed += 1;
+            if self.missed < 8 * MOST {
+                return;
+            }
+            self.words.clear();
+            self.ids.clear();
+            self.missed = 0;
+        }
+        let begin = self.ids.len() as u32;
+        self.ids.extend_from_slice(ids);
+        self.words.insert(word.into(), begin..self.ids.len() as u32);
     }
 }
 
@@ -292,10 +310,22 @@ mod tests {
             assert!(check(tokenizer, &words, &"long".repeat(LONGEST)));
             assert!(!check(tokenizer, &words, "the<|end|>fox"));
             // The words that are remembered are not without a bound.
-            let many: String = (0..3 * MOST).map(|number| format!(" {number}")).collect();
+            let many: String = (0..20 * MOST).map(|number| format!(" {number}")).collect();
             assert!(check(tokenizer, &words, &many));
             assert!(words.memories()[0].words.len() <= MOST);
         }
+    }
+
+    #[test]
+    fn special_tokens_are_found_among_many() {
+        let mut tokenizer = tokenizer(ByteLevel::default().into());
+        let reserved = |number| AddedToken::from(format!("<|reserved_{number}|>"), true);
+        tokenizer
+            .add_special_tokens((0..300).map(reserved))
+            .unwrap();
+        let words = Words::of(&tokenizer).unwrap();
+        assert!(check(&tokenizer, &words, "the <|reserved|> fox"));
+        assert!(!check(&tokenizer, &words, "the <|reserved_299|> fox"));
     }
 
     #[test]
