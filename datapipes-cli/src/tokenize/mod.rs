@@ -72,7 +72,7 @@ const WHOLE: u64 = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Number of skipped documents that are shown.
 const SHOWN: usize = 20;
-/// What to do where something cannot be read.
+/// Help for an item that cannot be read.
 const SKIP: &str =
     "the same command with --skip-errors goes on, and leaves out what cannot be read";
 /// Time between two lines of progress where there is no terminal for a bar.

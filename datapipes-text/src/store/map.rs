@@ -50,13 +50,13 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    /// Says that the file is read at random places from now on.
+    /// Announces that the file is read at random places from now on.
     pub fn random(&self) {
         self.is_random.store(true, Ordering::Relaxed);
         self.advise();
     }
 
-    /// Says that the file may be read in a row from now on.
+    /// Announces that the file may be read in a row from now on.
     pub fn in_a_row(&self) {
         self.is_random.store(false, Ordering::Relaxed);
         self.advise();

@@ -154,7 +154,7 @@ struct Inner {
     /// Path of the tokens, for errors.
     name: String,
     tokens: Bytes,
-    /// Says how the tokens are read, if they are a file.
+    /// Tells the system how the tokens are read, if they are a file.
     advice: Option<Arc<map::Advice>>,
     width: TokenWidth,
     bounds: Bounds,
@@ -554,14 +554,14 @@ impl TokenStore {
         Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
     }
 
-    /// Says that the tokens are read at random places from now on, as windows mostly are.
+    /// Announces that tokens are read at random places from now on, as windows mostly are.
     fn read_at_random(&self) {
         if let Some(advice) = &self.0.advice {
             advice.random();
         }
     }
 
-    /// Says that the tokens may be read in a row from now on, as documents are.
+    /// Announces that tokens may be read in a row from now on, as documents are.
     fn read_in_a_row(&self) {
         if let Some(advice) = &self.0.advice {
             advice.in_a_row();

@@ -44,7 +44,7 @@ pub struct Words {
     begins_with_space: bool,
     /// The letter of the vocabulary for each byte.
     letters: [char; 256],
-    /// What is remembered: one for each text that is being tokenized.
+    /// One for each text that is being tokenized.
     memories: Mutex<Vec<Memory>>,
 }
 
