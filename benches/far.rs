@@ -23,6 +23,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const OBJECTS: usize = 4000;
+/// Objects as large as files of the hub often are.
+const LARGE_OBJECTS: usize = 120;
 const BATCH: usize = 64;
 /// MB/s of the capped link.
 const CAP: f64 = 100.0;
@@ -34,10 +36,7 @@ fn main() -> Result<(), BoxError> {
         .filter(|arg| !arg.starts_with("--"))
         .collect();
     let wanted = |name: &str| sections.is_empty() || sections.iter().any(|section| section == name);
-    let bench = Bench {
-        link: Link::noise(OBJECTS, 115_000)?,
-        run: std::cell::Cell::new(0),
-    };
+    let bench = Bench::new(OBJECTS, 115_000)?;
     if wanted("cap") {
         bench.cap()?;
     }
@@ -51,7 +50,12 @@ fn main() -> Result<(), BoxError> {
         bench.first()?;
     }
     if wanted("hub") {
-        bench.hub()?;
+        println!(
+            "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 3 pairs, first epoch)"
+        );
+        bench.hub(&[(0, 0.0), (0, CAP), (20, CAP), (150, CAP)])?;
+        println!("\nThe same with {LARGE_OBJECTS} objects of 4 MB");
+        Bench::new(LARGE_OBJECTS, 4_000_000)?.hub(&[(0, 0.0)])?;
     }
     Ok(())
 }
@@ -61,8 +65,18 @@ struct Bench {
     run: std::cell::Cell<usize>,
 }
 
+impl Bench {
+    fn new(objects: usize, size: usize) -> Result<Bench, BoxError> {
+        Ok(Bench {
+            link: Link::noise(objects, size)?,
+            run: std::cell::Cell::new(0),
+        })
+    }
+}
+
 /// One pass over all objects.
 struct Pass {
+    objects: usize,
     /// Total time, and the time at which each batch arrived, in seconds.
     wall: f64,
     batches: Vec<f64>,
@@ -73,7 +87,7 @@ struct Pass {
 
 impl Pass {
     fn items_per_s(&self) -> f64 {
-        OBJECTS as f64 / self.wall
+        self.objects as f64 / self.wall
     }
 
     /// Returns the MB/s between the end of the first quarter of the batches and the last tenth,
@@ -150,6 +164,7 @@ impl Bench {
                 "every object once"
             );
             last = Some(Pass {
+                objects: sizes.len(),
                 wall,
                 batches,
                 bytes,
@@ -376,11 +391,8 @@ impl Bench {
 
     /// Reads the same objects as files of a repository of the hub, which redirects each request to
     /// another host; by http:// from there, and through the same redirects.
-    fn hub(&self) -> Result<(), BoxError> {
-        println!(
-            "\nThe same objects by hf:// and http://, strict, number in flight found: objects a second (medians of 3 pairs, first epoch)"
-        );
-        for (rtt, cap) in [(0, 0.0), (0, CAP), (20, CAP), (150, CAP)] {
+    fn hub(&self, links: &[(u64, f64)]) -> Result<(), BoxError> {
+        for &(rtt, cap) in links {
             let link = format!("rtt={rtt},cap={cap}");
             let mut runs = Vec::new();
             for _ in 0..3 {
@@ -393,8 +405,12 @@ impl Bench {
                 let hub = self.read_from(Arc::new(resilient(hub)), STRICT)?;
                 runs.push([hub, http, redirected]);
             }
-            let of = |rate: &dyn Fn(&[Pass; 3]) -> f64| median(runs.iter().map(rate).collect());
-            let over = |floor: usize| of(&|run| run[0].items_per_s() / run[floor].items_per_s());
+            let of = |figure: &dyn Fn(&[Pass; 3]) -> f64| median(runs.iter().map(figure).collect());
+            let over = |floor: usize| of(&|run| run[floor].wall / run[0].wall);
+            let each =
+                |figure: &dyn Fn(&Pass) -> f64| [0, 1, 2].map(|way| of(&|run| figure(&run[way])));
+            let rates = each(&Pass::items_per_s);
+            let cpu = each(&|pass| pass.cpu * 1e3 / pass.objects as f64);
             println!(
                 "{rtt:>4} ms, {:>9}: hf {:>7.0}, http {:>7.0}, redirected {:>7.0}; CPU ms an object {:.3}, {:.3} and {:.3}",
                 if cap == 0.0 {
@@ -402,12 +418,12 @@ impl Bench {
                 } else {
                     format!("{cap} MB/s")
                 },
-                of(&|run| run[0].items_per_s()),
-                of(&|run| run[1].items_per_s()),
-                of(&|run| run[2].items_per_s()),
-                of(&|run| run[0].cpu * 1e3 / OBJECTS as f64),
-                of(&|run| run[1].cpu * 1e3 / OBJECTS as f64),
-                of(&|run| run[2].cpu * 1e3 / OBJECTS as f64),
+                rates[0],
+                rates[1],
+                rates[2],
+                cpu[0],
+                cpu[1],
+                cpu[2],
             );
             for (floor, name) in [(1, "http"), (2, "redirected http")] {
                 let what = format!("hf over {name}, {rtt} ms, cap {cap}");

@@ -4,7 +4,7 @@
 //! `cargo bench --features text --bench w7 [-- DOCUMENTS [ROUNDS]]`, of 20,000 and 3 unless given. A line
 //! a case: million tokens a second (the median of the rounds, in which all cases take turns), the ratio
 //! to the tokenizer alone on as many threads, and how many times as fast 2 workers are here. The
-//! tokenizer alone has the texts in memory, one by one. Peers are those of `benches/peers/text_w7.py`
+//! tokenizer alone is the crate `tokenizers` with the texts in memory, one by one. Peers are those of `benches/peers/text_w7.py`
 //! that the Python of `DATAPIPES_PEERS` has; one that reads tokens made beforehand is in the bench of
 //! `datapipes-text`.
 
@@ -22,7 +22,7 @@ use datapipes::{BoxError, DataLoader, Graph};
 use datapipes_io::formats::JsonLines;
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
-use datapipes_text::{HfTokenizer, Pack, Tokenize, Tokenizer, prelude::*};
+use datapipes_text::{HfTokenizer, Pack, Tokenize, prelude::*};
 use examples::texts::{self, END};
 use support::{Case, median, peer_figures};
 
@@ -52,20 +52,21 @@ fn main() -> Result<(), BoxError> {
     let rounds = numbers.next().unwrap_or(3);
     let json = folder.join("tokenizer.json");
     let tokenizer = Arc::new(HfTokenizer::from_file(&json)?);
+    let bare = tokenizers::Tokenizer::from_file(&json)?;
     let read = || {
         let lines =
             list_files(&folder, "docs-*.jsonl.gz").stream_as(JsonLines::<Line>::new(), 256 << 10);
         lines.map(|line| line.text)
     };
     let alone = read().collect()?;
-    let (_, tokens) = tokenized(&alone, &tokenizer, 1);
+    let (_, tokens) = tokenized(&alone, &bare, 1);
 
     let mut cases = vec![
         checked("the tokenizer alone, 1 thread", ONE, tokens, || {
-            Some(tokenized(&alone, &tokenizer, 1))
+            Some(tokenized(&alone, &bare, 1))
         }),
         checked("the tokenizer alone, 2 threads", TWO, tokens, || {
-            Some(tokenized(&alone, &tokenizer, 2))
+            Some(tokenized(&alone, &bare, 2))
         }),
     ];
     for workers in 0..=2 {
@@ -142,7 +143,11 @@ fn checked<'a>(
 
 /// Tokenizes texts one by one on plain threads, which take the next sixteen as they are ready;
 /// returns the time, and the number of tokens with the end of each text.
-fn tokenized(texts: &[String], tokenizer: &HfTokenizer, threads: usize) -> (Duration, u64) {
+fn tokenized(
+    texts: &[String],
+    tokenizer: &tokenizers::Tokenizer,
+    threads: usize,
+) -> (Duration, u64) {
     let (begun, next, tokens) = (Instant::now(), AtomicUsize::new(0), AtomicU64::new(0));
     let work = || {
         loop {
@@ -151,8 +156,8 @@ fn tokenized(texts: &[String], tokenizer: &HfTokenizer, threads: usize) -> (Dura
                 break;
             };
             let count = |text: &String| {
-                let tokens = tokenizer.encode(text, false);
-                tokens.map_or(0, |tokens| tokens.ids.len() as u64 + 1)
+                let tokens = tokenizer.encode_fast(text.as_str(), false);
+                tokens.map_or(0, |tokens| tokens.len() as u64 + 1)
             };
             tokens.fetch_add(some.iter().map(count).sum(), Ordering::Relaxed);
         }

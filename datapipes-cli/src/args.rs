@@ -3,7 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Write;
 use std::str::FromStr;
+
+/// Prints a text. A reader that has gone is no failure.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
 
 /// Arguments of a command.
 #[derive(Debug, Default)]
@@ -29,7 +35,7 @@ impl Args {
         let mut given = given.map(text);
         while let Some(arg) = given.next() {
             if ["-h", "--help"].contains(&&*arg) {
-                println!("{usage}");
+                say(usage);
                 std::process::exit(0);
             }
             let (key, value) = match (arg.strip_prefix("--"), arg.split_once('=')) {

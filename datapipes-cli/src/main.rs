@@ -51,11 +51,11 @@ fn main() -> ExitCode {
         #[cfg(not(unix))]
         "worker" => args::refuse("worker needs Linux", USAGE),
         "-h" | "--help" => {
-            println!("{USAGE}");
+            args::say(USAGE);
             ExitCode::SUCCESS
         }
         "-V" | "--version" => {
-            println!("datapipes {}", env!("CARGO_PKG_VERSION"));
+            args::say(concat!("datapipes ", env!("CARGO_PKG_VERSION")));
             ExitCode::SUCCESS
         }
         other => args::refuse(

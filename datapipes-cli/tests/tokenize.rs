@@ -252,7 +252,10 @@ fn any_number_of_workers_writes_the_same() {
         place.write(name, json_lines(&all[..10]));
     }
     place.succeeds(&["in"], "one", &["--workers", "1"]);
-    place.succeeds(&["in"], "three", &["--workers", "3"]);
+    let often = ["--workers", "3", "--checkpoint-every", "10000"];
+    let (_, said) = place.succeeds(&["in"], "three", &often);
+    // There is no terminal for a bar.
+    assert!(said.contains(" tokens/s, "), "{said}");
     place.succeeds(&["in"], "none", &["--workers", "0"]);
     let one = place.files("one");
     let names: Vec<_> = one.iter().map(|(name, _)| &**name).collect();
@@ -405,11 +408,14 @@ fn what_cannot_be_read_is_named() {
             "error: field: {}/2: corrupt: line 3, ",
             place.path("in.jsonl")
         );
-        let what = said
+        let (what, help) = said
             .strip_prefix(&prefix)
+            .and_then(|said| said.split_once('\n'))
             .unwrap_or_else(|| panic!("{said}"));
+        assert!(help.contains("with --skip-errors goes on"), "{said}");
         assert!(skipped.contains(what), "{skipped}");
-        what.trim_end().to_owned()
+        assert!(!skipped.contains(help), "{skipped}");
+        what.to_owned()
     };
     assert_eq!(one(r#"{"text": "a", }"#), "column 15: trailing comma");
     assert_eq!(
@@ -451,7 +457,7 @@ fn what_cannot_be_read_is_named() {
     );
     place.succeeds(&["c.json"], "as", &["--as", "jsonl"]);
     place.write("tokenizer.json", "{}");
-    says(&["a.jsonl"], &[], "tokenizer.json: corrupt: no tokenizer");
+    says(&["a.jsonl"], &[], "/tokenizer.json: no tokenizer");
     fs::remove_file(place.path("tokenizer.json")).unwrap();
     says(&["a.jsonl"], &[], "tokenizer.json: No such file");
 }
@@ -586,6 +592,12 @@ fn wrong_usage_is_told_from_failure() {
     );
     let (status, help, _) = run(&["--help"]);
     assert!(status == 0 && help.contains("\n  tokenize "), "{help}");
+    // `--help | head` ends the reader first.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut help = Command::new(env!("CARGO_BIN_EXE_datapipes"));
+    let help = help.args(["tokenize", "--help"]).stdout(writer).status();
+    assert!(help.unwrap().success());
     assert_eq!(
         run(&["--version"]).1,
         format!("datapipes {}\n", env!("CARGO_PKG_VERSION"))
@@ -643,8 +655,11 @@ fn a_store_is_looked_into() {
     let tokenizer = place.path("tokenizer.json");
     let words = ["--tokenizer", &*tokenizer];
     for (format, files) in [
-        ("megatron", ["", "/corpus.bin", "/corpus.idx"]),
-        ("datatrove", ["", "/corpus.ds", "/"]),
+        (
+            "megatron",
+            &["", "/corpus", "/corpus.bin", "/corpus.idx"][..],
+        ),
+        ("datatrove", &["", "/corpus.ds", "/"]),
     ] {
         place.succeeds(
             &["in.jsonl"],
@@ -688,6 +703,41 @@ fn parquet_of(texts: &[String]) -> Vec<u8> {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     data
+}
+
+#[test]
+fn a_tokenizer_is_read_from_the_hub() {
+    let place = Place::new();
+    place.write("in.txt", "hello day");
+    let commit = "1".repeat(40);
+    let answers = [
+        (
+            "/api/models/org/model/revision/main?expand=sha",
+            json!({ "sha": commit }).to_string(),
+        ),
+        (
+            &*format!("/org/model/resolve/{commit}/tokenizer.json"),
+            tokenizer_of(0),
+        ),
+    ];
+    let answers = answers.map(|(path, body)| (path.to_owned(), body.into_bytes()));
+    let hub = serve(Arc::new(Mutex::new(HashMap::from(answers))));
+    let run = |file: &str| {
+        let url = format!("hf://org/model/{file}");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_datapipes"));
+        command.args(["tokenize", &place.path("in.txt"), "--tokenizer", &url]);
+        command
+            .args(["--out", &place.path("out")])
+            .env("HF_ENDPOINT", &hub);
+        text(command.output().unwrap().stderr)
+    };
+    let said = run("tokeniser.json");
+    assert!(
+        said.contains("not found: hf://org/model/tokeniser.json"),
+        "{said}"
+    );
+    assert_eq!(run("tokenizer.json"), "");
+    assert_eq!(documents(&place.megatron("out")), [[2, 4]]);
 }
 
 /// The system kills the first run; see [`a_killed_run_is_resumed_exactly`].

@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use datapipes::index::Permutation;
 use datapipes::{DataLoader, Graph, Indexed};
 use datapipes_text::{
     HfTokenizer, Pack, PackPlan, PackedBatch, TokenStore, TokenWidth, TokenWriter, Tokenize,
-    prelude::*,
+    Tokenizer, prelude::*,
 };
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -463,10 +464,16 @@ fn tokenize(json: bool) -> Result<(), Error> {
             .build()?)
     };
     let (none, one, two) = (loader(0)?, loader(1)?, loader(2)?);
+    let ours = HfTokenizer::new(tokenizer.clone());
     let cases = vec![
         case("tokenizer alone, one thread", 0, None, || in_threads(1)),
         case("tokenizer alone, two threads", 0, Some(1.9), || {
             in_threads(2)
+        }),
+        case("HfTokenizer alone, one thread", 0, None, || {
+            for text in &texts {
+                black_box(ours.encode(text, false).expect("no errors"));
+            }
         }),
         case(
             "tokenize and pack, on the consumer's thread",
@@ -482,6 +489,54 @@ fn tokenize(json: bool) -> Result<(), Error> {
         }),
     ];
     compare(json, tokens, cases);
+    Ok(())
+}
+
+/// Reads random windows of a file that is not in memory, beside a plain loop of reads at places.
+fn cold(json: bool, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, bytes)?;
+    // Nobody may have the file mapped.
+    let evict = || {
+        let mut dd = Command::new("dd");
+        dd.arg(format!("of={}", path.display()))
+            .stderr(Stdio::null());
+        dd.args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0"]);
+        assert!(dd.status().is_ok_and(|status| status.success()), "dd runs");
+    };
+    let count = (bytes.len() / 2 / LENGTH) as u64;
+    let time = |run: &dyn Fn() -> Result<(), Error>| {
+        evict();
+        let begun = Instant::now();
+        run().map(|()| begun.elapsed().as_secs_f64())
+    };
+    let (mut floors, mut own) = (Vec::new(), Vec::new());
+    for seed in 0..3 {
+        floors.push(time(&|| {
+            let (file, mut window) = (File::open(path)?, vec![0u8; LENGTH * 2]);
+            for number in Permutation::new(count, seed).iter() {
+                file.read_exact_at(&mut window, number * LENGTH as u64 * 2)?;
+                black_box(&window);
+            }
+            Ok(())
+        })?);
+        own.push(time(&|| {
+            let store = TokenStore::flat(path, TokenWidth::U16, None)?;
+            let ids = store.windows(LENGTH)?.shuffle().fetch();
+            let ids = ids.try_map(|window| window.ids()).batch(BATCH).collate();
+            epoch(&DataLoader::builder(ids).seed(seed).build()?, drop)
+        })?);
+    }
+    let ratio = floors.iter().zip(&own).map(|(floor, own)| floor / own);
+    let rate = |times: Vec<f64>| bytes.len() as f64 / 2e6 / median(times);
+    let ratio = median(ratio.collect());
+    print(
+        json,
+        "store: random windows, cold; floor: reads at places",
+        rate(own),
+        rate(floors),
+        ratio,
+        None,
+    );
     Ok(())
 }
 
@@ -589,6 +644,7 @@ fn store(json: bool) -> Result<(), Error> {
         cases.extend(peer(name, floor, script, &path, tokens));
     }
     compare(json, tokens, cases);
+    cold(json, &dir.path().join("cold.bin"), &bytes)?;
 
     let plan =
         PackPlan::new(store.clone(), LENGTH).balance(|length| 12_000 * length + length * length);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Get, Lockfile, Store};
-use datapipes_text::TokenStore;
+use datapipes_text::{HfTokenizer, TokenStore};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
@@ -95,6 +95,26 @@ pub fn is_repository(place: &str) -> bool {
         let _ = place;
         false
     }
+}
+
+/// Returns the content of a `tokenizer.json` by its path or URL, and the tokenizer.
+///
+/// # Errors
+/// The errors of the store; `Corrupt` if it is no tokenizer.
+pub fn tokenizer(place: &str) -> Result<(Bytes, HfTokenizer)> {
+    let within = |error: Error| error.within(place);
+    let json = match place.rsplit_once('/').filter(|_| place.contains("://")) {
+        Some((parent, name)) => {
+            let name = percent_decode_str(name).decode_utf8_lossy().into_owned();
+            let files = open(parent, None)?.files([name]).load_files();
+            files.collect()?.remove(0).data
+        }
+        None => std::fs::read(place)
+            .map_err(|error| within(Error::io(error)))?
+            .into(),
+    };
+    let tokenizer = HfTokenizer::from_bytes(&json).map_err(within)?;
+    Ok((json, tokenizer))
 }
 
 fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {

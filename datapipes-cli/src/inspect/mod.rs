@@ -24,7 +24,6 @@ use std::process::ExitCode;
 use datapipes::{BoxError, DataLoader, OnError};
 use datapipes_io::formats::SampleWriter;
 use datapipes_io::stores::Lockfile;
-use datapipes_text::HfTokenizer;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -78,7 +77,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let skips = args.has("skip-errors");
-    let tokenizer: Option<PathBuf> = args.get("tokenizer");
+    let tokenizer: Option<String> = args.get("tokenizer");
     match run(
         place,
         lock.as_ref(),
@@ -112,7 +111,7 @@ fn run(
     seen_as: As,
     limit: u64,
     skips: bool,
-    tokenizer: Option<PathBuf>,
+    tokenizer: Option<String>,
     outputs: &Outputs,
 ) -> Result<bool, BoxError> {
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -122,7 +121,10 @@ fn run(
         seen_as
     };
     let found = files::find(place, lock, seen_as).and_then(|(found, errors)| {
-        let tokenizer = tokenizer.map(HfTokenizer::from_file).transpose()?;
+        let tokenizer = tokenizer
+            .map(|place| files::tokenizer(&place))
+            .transpose()?;
+        let tokenizer = tokenizer.map(|(_, tokenizer)| tokenizer);
         graphs::graph(found, seen_as, outputs.dump.is_some(), tokenizer)
             .map(|graph| (graph, errors))
     });

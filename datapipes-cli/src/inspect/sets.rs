@@ -122,6 +122,8 @@ pub fn token_store(path: &Path) -> Result<Option<TokenStore>> {
         true if named("ds").is_file() => named("ds"),
         true => named("idx"),
     };
+    let mut index = path.clone().into_os_string();
+    index.push(".idx");
     let ending = path.extension().and_then(|ending| ending.to_str());
     match ending {
         Some("bin" | "idx") if is_megatron(&path.with_extension("idx")) => {
@@ -129,6 +131,10 @@ pub fn token_store(path: &Path) -> Result<Option<TokenStore>> {
         }
         Some("ds") if path.with_extension("ds.index").is_file() => {
             TokenStore::datatrove(path).map(Some)
+        }
+        // The name that Megatron's stores are opened by.
+        _ if !path.exists() && is_megatron(Path::new(&index)) => {
+            TokenStore::megatron(path).map(Some)
         }
         _ => Ok(None),
     }

@@ -11,13 +11,13 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use datapipes::loader::Stats;
 use datapipes::{BoxError, DataLoader, Graph, OnError};
 use datapipes_io::formats::{Lines, Parquet, ParquetRows};
 use datapipes_io::prelude::*;
-use datapipes_text::{HfTokenizer, Tokenize, Tokenizer, Tokens, prelude::*};
+use datapipes_text::{Tokenize, Tokenizer, Tokens, prelude::*};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -25,6 +25,7 @@ use self::corpus::{Corpus, CorpusFile, Layout};
 use self::document::TextField;
 use self::output::{Format, Output, Settings};
 use crate::args::{Args, refuse};
+use crate::inspect::files;
 use crate::inspect::shown::sha256;
 use crate::lock::locked;
 
@@ -42,7 +43,8 @@ file that is not compressed as a whole only the column of the text is read, row 
 Of a folder only files with these names are read, also with --as; a pattern ('data/**/*.json.gz')
 reads all files that it matches.
 
-  --tokenizer FILE            a tokenizer.json of Hugging Face
+  --tokenizer FILE            a tokenizer.json of Hugging Face, also by its URL, such as
+                              hf://openai-community/gpt2/tokenizer.json
   --tokenizer-name NAME       name of the tokenizer in the metadata of datatrove's format, such as that
                               of its repository [the path of its file]
   --out DIR                   folder of the store; it is made if it is not there
@@ -70,6 +72,11 @@ const WHOLE: u64 = 256 << 10;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Number of skipped documents that are shown.
 const SHOWN: usize = 20;
+/// Help for an item that cannot be read.
+const SKIP: &str =
+    "the same command with --skip-errors goes on, and leaves out what cannot be read";
+/// Time between two lines of progress where there is no terminal for a bar.
+const LINE_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
@@ -119,9 +126,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
         .map_or(16_000_000, NonZeroU64::get);
     let text = |key: &str| args.get::<String>(key);
     let path = text("tokenizer").unwrap_or_default();
-    let json = std::fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
-    let mut tokenizer =
-        HfTokenizer::from_bytes(&json).map_err(|error| format!("{path}: {error}"))?;
+    let (json, mut tokenizer) = files::tokenizer(&path)?;
     if args.has("add-special-tokens") {
         tokenizer = tokenizer.add_special_tokens();
     }
@@ -189,7 +194,8 @@ fn run(args: &Args) -> Result<(), BoxError> {
         );
         return Ok(());
     }
-    write(&loader, &output, &corpus, checkpoint_every)
+    let skips = args.has("skip-errors");
+    write(&loader, &output, &corpus, checkpoint_every, skips)
 }
 
 /// Returns the graph from the files of a corpus to tokens.
@@ -224,6 +230,7 @@ fn write(
     output: &Output,
     corpus: &Corpus,
     checkpoint_every: u64,
+    skips: bool,
 ) -> Result<(), BoxError> {
     let before = output.checkpoint()?;
     let mut documents = before.as_ref().map_or(0, |state| state.delivered());
@@ -251,8 +258,13 @@ fn write(
     };
     show(documents, first);
     let mut saved = first;
+    let mut said: Option<Instant> = None;
     while let Some(tokens) = epoch.next() {
-        writer.push(&tokens?.ids)?;
+        let tokens = tokens.map_err(|error| match skips || error.is_transient() {
+            true => error.into(),
+            false => BoxError::from(format!("{error}\n{SKIP}")),
+        })?;
+        writer.push(&tokens.ids)?;
         documents += 1;
         if documents.is_multiple_of(64) {
             show(documents, writer.len());
@@ -260,6 +272,17 @@ fn write(
         if writer.len() - saved >= checkpoint_every {
             saved = writer.len();
             output.save(&mut writer, &epoch.checkpoint()?)?;
+            if bar.is_hidden() && said.is_none_or(|said| said.elapsed() >= LINE_EVERY) {
+                said = Some(Instant::now());
+                let (read, bytes) = (corpus.read_up_to(), corpus.bytes);
+                let (per_second, tokens) = (rate(saved), saved);
+                say(
+                    io::stderr(),
+                    format_args!(
+                        "{documents} documents, {tokens} tokens, {per_second:.0} tokens/s, {read} of {bytes} bytes"
+                    ),
+                );
+            }
         }
     }
     bar.finish_and_clear();

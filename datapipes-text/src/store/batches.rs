@@ -107,11 +107,13 @@ pub trait WindowGraphExt: crate::sealed::Sealed {
 
 impl WindowGraphExt for Graph<Vec<u64>> {
     fn window_batches(self, store: &TokenStore, length: usize) -> Graph<Tensor> {
+        store.read_at_random();
         let store = store.clone();
         self.pipe(WindowBatches { store, length })
     }
 
     fn row_batches(self, store: &TokenStore, layout: impl Into<RowLayout>) -> Graph<PackedBatch> {
+        store.read_at_random();
         let (store, layout) = (store.clone(), layout.into());
         self.pipe(RowBatches { store, layout })
     }

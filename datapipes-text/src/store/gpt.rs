@@ -111,6 +111,7 @@ impl TokenStore {
     /// ```
     pub fn gpt(&self, order: &GptOrder) -> Result<Indexed<GptSample>> {
         let order = Order::new(self, order)?;
+        self.read_at_random();
         Ok(Indexed::new(Samples(Arc::new(order))))
     }
 

@@ -154,6 +154,8 @@ struct Inner {
     /// Path of the tokens, for errors.
     name: String,
     tokens: Bytes,
+    /// Tells the system how the tokens are read, if they are a file.
+    advice: Option<Arc<map::Advice>>,
     width: TokenWidth,
     bounds: Bounds,
     /// A byte for each token, 1 if it is trained and 0 if not, and the name of the file.
@@ -181,9 +183,12 @@ impl TokenStore {
     /// tokens; each with file and byte.
     pub fn megatron(prefix: impl AsRef<Path>) -> Result<TokenStore> {
         let (bin, idx) = (with(prefix.as_ref(), ".bin"), with(prefix.as_ref(), ".idx"));
-        let (bin, idx) = ((name(&bin), map::map(&bin)?), (name(&idx), map::map(&idx)?));
-        let store = TokenStore::from_megatron(bin.0, bin.1, idx.0, idx.1)?;
-        Ok(store.with(|inner| inner.settings = Some(with(prefix.as_ref(), ".json"))))
+        let (tokens, advice) = map::map_advised(&bin)?;
+        let store = TokenStore::from_megatron(name(&bin), tokens, name(&idx), map::map(&idx)?)?;
+        Ok(store.with(|inner| {
+            inner.settings = Some(with(prefix.as_ref(), ".json"));
+            inner.advice = advice;
+        }))
     }
 
     /// Uses the contents of a `.bin` and an `.idx`, with their names for errors.
@@ -263,7 +268,9 @@ impl TokenStore {
             Some(ends) => Some((name(ends), map::map(ends)?)),
             None => None,
         };
-        TokenStore::from_flat(name(path), map::map(path)?, width, ends)
+        let (tokens, advice) = map::map_advised(path)?;
+        let store = TokenStore::from_flat(name(path), tokens, width, ends)?;
+        Ok(store.with(|inner| inner.advice = advice))
     }
 
     /// Uses tokens in a row and the ends of documents, with their names for errors.
@@ -295,6 +302,7 @@ impl TokenStore {
         let store = TokenStore(Arc::new(Inner {
             name,
             tokens,
+            advice: None,
             width,
             bounds,
             loss: None,
@@ -376,7 +384,11 @@ impl TokenStore {
                 None => "",
             };
             let (tokens, documents) = (self.len(), self.document_count());
-            let (width, key) = (self.width(), self.sampled());
+            let width = self.width();
+            let key = match &self.0.advice {
+                Some(advice) => advice.at_random(|| self.sampled()),
+                None => self.sampled(),
+            };
             format!("{tokens} tokens in {documents} documents, {width:?}{mask}, {key:016x}")
         })
     }
@@ -499,6 +511,7 @@ impl TokenStore {
     /// Returns all documents with labels as data by index, for a store with a
     /// [mask](TokenStore::loss). Everything else is as in [`documents`](TokenStore::documents).
     pub fn labelled_documents(&self) -> Indexed<Tokens> {
+        self.read_in_a_row();
         Indexed::new(LabelledDocuments(self.clone()))
     }
 
@@ -513,12 +526,17 @@ impl TokenStore {
     /// # Errors
     /// An item that cannot be read is an error as in [`document`](TokenStore::document).
     pub fn documents(&self) -> Indexed<Vec<u32>> {
+        self.read_in_a_row();
         Indexed::new(Documents(self.clone()))
     }
 
     /// Returns the tokens cut into windows of `length`, as data by index: window `i` has tokens
     /// `i * length` and those after it, of as many documents as there are. The tokens that are left
     /// over at the end are in no window.
+    ///
+    /// Windows are expected in a random order: of a file that is not in memory, the system reads the
+    /// pages of a window and nothing around them. [`documents`](TokenStore::documents) that follow each
+    /// other are read ahead.
     ///
     /// `length` may be a [`RowLayout`], which has the length and what else decides about
     /// [rows](Window::row).
@@ -532,7 +550,22 @@ impl TokenStore {
     /// from the beginning to the end, as far as the ends of the index tell.
     pub fn windows(&self, length: impl Into<RowLayout>) -> Result<Indexed<Window>> {
         let layout = self.layout_of_windows(length.into())?;
+        self.read_at_random();
         Ok(Indexed::new(Windows(self.clone(), Arc::new(layout))))
+    }
+
+    /// Announces that tokens are read at random places from now on, as windows mostly are.
+    fn read_at_random(&self) {
+        if let Some(advice) = &self.0.advice {
+            advice.random();
+        }
+    }
+
+    /// Announces that tokens may be read in a row from now on, as documents are.
+    fn read_in_a_row(&self) {
+        if let Some(advice) = &self.0.advice {
+            advice.in_a_row();
+        }
     }
 
     /// Returns the layout, if windows can have it.

@@ -485,6 +485,32 @@ fn windows_share_the_file_until_they_are_batched() {
     );
 }
 
+/// The system says of each map how it will be read.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_around_a_random_window_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for store in stores(&documents(), dir.path()) {
+        let is_random = || {
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let (_, map) = maps.split_once(&format!("{}\n", store.0.name)).unwrap();
+            let flags = map.lines().find(|line| line.starts_with("VmFlags:"));
+            flags.unwrap().split_whitespace().any(|flag| flag == "rr")
+        };
+        assert!(!is_random());
+        let _ = store.windows(4).unwrap();
+        assert!(is_random());
+        let _ = store.documents();
+        assert!(!store.contents().is_empty() && !is_random());
+        let numbers = Graph::from_vec(vec![vec![0u64]]);
+        let _ = numbers.clone().window_batches(&store, 4);
+        assert!(is_random());
+        let _ = store.documents();
+        let _ = numbers.row_batches(&store, 4);
+        assert!(!store.contents().is_empty() && is_random());
+    }
+}
+
 #[test]
 fn documents_are_data_by_index_and_a_shuffled_epoch_goes_on() {
     let store = TokenStore::megatron(data("megatron")).unwrap();

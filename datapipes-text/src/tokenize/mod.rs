@@ -7,6 +7,8 @@ mod detokenize;
 mod hugging_face;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tokenizers")]
+mod words;
 
 use std::fmt;
 use std::sync::Arc;

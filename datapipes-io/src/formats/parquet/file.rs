@@ -400,6 +400,11 @@ impl ParquetFile {
             let pages = layout.pages(group, rows)?;
             let ranges = pages.iter().flat_map(|column| column.ranges()).collect();
             pieces = self.object.pieces(pieces, ranges).await?;
+            let needed = pages
+                .iter()
+                .filter_map(|column| column.needed_dictionary(&pieces));
+            let needed = needed.collect();
+            pieces = self.object.pieces(pieces, needed).await?;
             let (layout, rows, source) = (layout.clone(), rows.clone(), pieces.clone());
             let done = datapipes::blocking(move || {
                 let reader = layout.read_pages(group, &rows, &pages, &source, most_rows, expansion);

@@ -492,12 +492,7 @@ impl Layout {
                 let data = source.get_bytes(range.start, length);
                 Pages::of(&data.map_err(|error| within(parquet_error(error)))?).map_err(within)
             };
-            let dictionary = headers(&pages.dictionary)?;
-            compressed += pages.dictionary.end - pages.dictionary.start;
-            bytes += dictionary.bytes;
-            if dictionary.count > 0 {
-                return Err(within(corrupt("a page that is not in its page index")));
-            }
+            let mut by_dictionary = false;
             for page in &pages.pages {
                 let (found, rows) = (headers(&page.bytes)?, page.rows.len() as u64);
                 if found.delta {
@@ -518,6 +513,21 @@ impl Layout {
                 compressed += page.bytes.end - page.bytes.start;
                 bytes += found.bytes;
                 values = values.saturating_add(found.values);
+                by_dictionary |= found.by_dictionary;
+            }
+            let length = pages.dictionary.end - pages.dictionary.start;
+            let is_there = || {
+                source
+                    .get_bytes(pages.dictionary.start, length as usize)
+                    .is_ok()
+            };
+            if by_dictionary || is_there() {
+                let dictionary = headers(&pages.dictionary)?;
+                if dictionary.count > 0 {
+                    return Err(within(corrupt("a page that is not in its page index")));
+                }
+                compressed += length;
+                bytes += dictionary.bytes;
             }
             if !repeated {
                 values = values.min(most_rows as u64);
@@ -599,6 +609,9 @@ pub(super) struct ColumnPages {
     pub pages: Vec<PagePlace>,
 }
 
+/// Maximum size in bytes of a dictionary that is read with any page.
+const SMALL_DICTIONARY: u64 = 64 << 10;
+
 /// Place of a page in the file, and its rows in the row group.
 #[derive(Clone)]
 pub(super) struct PagePlace {
@@ -639,11 +652,30 @@ fn parsed(footer: &Bytes, policy: ParquetStatisticsPolicy) -> Result<ArrowReader
 }
 
 impl ColumnPages {
-    /// Returns the ranges of the pages, in their order.
+    /// Returns the ranges of the pages, in their order. That of a large dictionary is among them only
+    /// with the first page of the column: writers give it up once it is large, so that most pages do
+    /// not refer to it.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
-        let dictionary = Some(self.dictionary.clone()).filter(|range| !range.is_empty());
+        let first = self.pages.first().map(|page| page.bytes.start);
+        let is_read = |range: &Range<u64>| {
+            !range.is_empty()
+                && (first == Some(range.end) || range.end - range.start <= SMALL_DICTIONARY)
+        };
+        let dictionary = Some(self.dictionary.clone()).filter(is_read);
         let pages = self.pages.iter().map(|page| page.bytes.clone());
         dictionary.into_iter().chain(pages)
+    }
+
+    /// Returns the range of the dictionary, if one of the pages that were read refers to it.
+    pub fn needed_dictionary<R: ChunkReader>(&self, read: &R) -> Option<Range<u64>> {
+        let refers = |page: &PagePlace| {
+            let length = (page.bytes.end - page.bytes.start) as usize;
+            let data = read.get_bytes(page.bytes.start, length).ok()?;
+            Some(Pages::of(&data).ok()?.by_dictionary)
+        };
+        // What is wrong with a page is found when it is decoded.
+        let is_needed = self.pages.iter().any(|page| refers(page) == Some(true));
+        (is_needed && !self.dictionary.is_empty()).then(|| self.dictionary.clone())
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Pages {
     pub count: u64,
     /// True if a page has an encoding that stores its number of values inside.
     pub delta: bool,
+    /// True if a page has values of the dictionary.
+    pub by_dictionary: bool,
 }
 
 /// Kinds of pages.
@@ -61,6 +63,8 @@ impl Pages {
                 DATA | DATA_V2 => {
                     pages.values += values;
                     pages.count += 1;
+                    pages.by_dictionary |=
+                        matches!(header.encoding, PLAIN_DICTIONARY | RLE_DICTIONARY);
                 }
                 // Each entry takes at least one byte.
                 DICTIONARY if values > bytes => {
@@ -77,6 +81,10 @@ impl Pages {
         Ok(pages)
     }
 }
+
+/// Encodings by numbers of values in the dictionary.
+const PLAIN_DICTIONARY: i32 = 2;
+const RLE_DICTIONARY: i32 = 8;
 
 /// `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 const DELTA_LENGTH: i32 = 6;

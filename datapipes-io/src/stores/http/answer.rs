@@ -15,7 +15,7 @@ use super::address::same_origin;
 use super::body::Watched;
 use super::{Asked, Body, Inner, Meta, Object, fault};
 
-/// Maximum time to wait for the body of a refusal.
+/// Maximum time to wait for the body of a refusal or redirect.
 const EXCERPT_TIME: Duration = Duration::from_secs(2);
 
 /// A valid answer to a request.
@@ -269,6 +269,23 @@ fn bytes_of(range: &Range<u64>) -> String {
     }
 }
 
+/// Reads the body of an answer that is no object, up to a number of bytes. It is read even if nobody
+/// looks at it: a connection can be used again only after its answer was read.
+pub(super) async fn beginning(http: &Inner, response: Response, wanted: usize) -> Vec<u8> {
+    let mut body = response.bytes_stream();
+    let mut head = Vec::new();
+    let reading = async {
+        while let Some(Ok(piece)) = body.next().await {
+            head.extend_from_slice(&piece[..piece.len().min(wanted - head.len())]);
+            if head.len() == wanted {
+                break;
+            }
+        }
+    };
+    let _ = timeout(http.first_byte.min(EXCERPT_TIME), reading).await;
+    head
+}
+
 /// Returns the error of an answer with an unexpected status, with the beginning of its body.
 async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let (status, headers) = (response.status(), response.headers().clone());
@@ -281,20 +298,7 @@ async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let mut secrets = http.secrets.clone();
     // A redirect may have led to a signed URL.
     secrets.add_query(response.url());
-    let wanted = secrets.excerpt_reads();
-    let mut body = response.bytes_stream();
-    let mut head = Vec::new();
-    let reading = async {
-        while let Some(Ok(piece)) = body.next().await {
-            head.extend_from_slice(&piece[..piece.len().min(wanted - head.len())]);
-            if head.len() == wanted {
-                break;
-            }
-        }
-    };
-    // The body is read even if it is not shown: a connection can be reused only after its answer
-    // was read.
-    let _ = timeout(http.first_byte.min(EXCERPT_TIME), reading).await;
+    let head = beginning(http, response, secrets.excerpt_reads()).await;
     let excerpt = match size {
         Some(size) => format!("it has {size} bytes"),
         // The status says enough.

@@ -7,13 +7,14 @@ use tokio::time::timeout;
 
 use super::Inner;
 use super::address::{is_as_public, same_origin, shown};
-use super::fault;
 use super::options::is_listed;
+use super::{answer, fault};
 
 /// Maximum number of consecutive redirects.
 const HOPS: usize = 5;
 
-/// Maximum total size of the headers of an answer. Typical answers have a few hundred bytes.
+/// Maximum total size of the headers of an answer, and of the body of a redirect that is read.
+/// Typical answers have a few hundred bytes.
 const HEAD: usize = 64 << 10;
 
 impl Inner {
@@ -33,6 +34,7 @@ impl Inner {
                 return Ok(found);
             }
             url = self.follow(&url, &found, name)?;
+            answer::beginning(self, found, HEAD).await;
         }
         Err(Error::new(
             ErrorKind::Protocol,

@@ -171,3 +171,34 @@ async fn row_64_a_host_that_was_named_may_have_any_address() {
     });
     assert_eq!(store.read("k").await.unwrap(), "data");
 }
+
+#[tokio::test]
+async fn a_redirect_with_a_body_leaves_its_connection_to_the_next_request() {
+    let long = status_with(302, "Location: /to\r\n", &"so ".repeat(10_000));
+    let mut chunks = b"HTTP/1.1 302 X\r\nLocation: /to".to_vec();
+    let body = chunked(b"Found. Redirecting", 7);
+    chunks.extend_from_slice(&body["HTTP/1.1 200 OK".len()..]);
+    for redirect in [long, raw(chunks)] {
+        let server = BadHttp::start();
+        server.on("/k", [redirect]).on("/to", [object("data")]);
+        let store = store_of(&server);
+        for _ in 0..3 {
+            assert_eq!(store.read("k").await.unwrap(), "data");
+        }
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_redirect_is_not_waited_for_long() {
+    let server = BadHttp::start();
+    let head = "HTTP/1.1 302 Found\r\nLocation: /to\r\nContent-Length: 100\r\n\r\nso";
+    let steps = vec![Step::Send(head.into()), Step::Hold];
+    server
+        .on("/k", [Act::Steps(steps)])
+        .on("/to", [object("data")]);
+    let store = told(&server, |http| {
+        http.first_byte_timeout(Duration::from_millis(300))
+    });
+    assert_eq!(store.read("k").await.unwrap(), "data");
+}

@@ -17,8 +17,9 @@ use crate::formats::{Row, value};
 /// The rows of a Parquet file by index, made by [`ParquetFile::rows`]; feature `parquet`.
 ///
 /// - A row is read from its pages: of each wanted column the page that has it, and the dictionary,
-///   ranges at most 256 KiB apart by one request, and all requests at once. Several rows that are
-///   asked for together ([`Indexed::batch`](datapipes::Indexed::batch)) share pages and requests.
+///   ranges at most 256 KiB apart by one request, and all requests at once. A dictionary of more than
+///   64 KiB is read after the page, if that refers to it. Several rows that are asked for together
+///   ([`Indexed::batch`](datapipes::Indexed::batch)) share pages and requests.
 /// - A file without a page index, or with pages in delta encodings of texts, is read by whole row
 ///   groups: one for each row, unless rows are asked for together. pyarrow writes a page index with
 ///   `write_page_index=True`, parquet-rs unless told otherwise.

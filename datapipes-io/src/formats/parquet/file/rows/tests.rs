@@ -193,6 +193,45 @@ fn rows_of_a_file_without_a_page_index_are_read_by_row_groups() {
 }
 
 #[test]
+fn a_large_dictionary_is_read_for_the_pages_that_refer_to_it() {
+    // Texts that do not shrink: their dictionary ends at 1 MiB, and later pages have none.
+    let text = |n: u64| -> String {
+        let numbers = (0..20).map(|at| (n * 20 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        numbers.map(|number| format!("{number:016x}")).collect()
+    };
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..8000).map(text)));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_data_page_row_count_limit(100)
+        .set_write_batch_size(100)
+        .build();
+    let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+    let mut data = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+
+    let store = watched(&data);
+    let rows = block_on(open(store.clone()).rows()).unwrap();
+    let read = |index: u64| {
+        store.asked.lock().unwrap().clear();
+        let row = block_on(rows.get(index)).unwrap();
+        assert_eq!(row["text"], text(index));
+        let asked = store.asked.lock().unwrap();
+        asked
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum::<u64>()
+    };
+    for index in [0, 99, 2000] {
+        assert!(read(index) > 500_000, "{index}");
+    }
+    for index in [4000, 7999] {
+        assert!(read(index) < 100_000, "{index}");
+    }
+}
+
+#[test]
 fn only_the_pages_of_a_row_are_read() {
     // Numbers that do not shrink, so that pages are far from each other.
     let column = |salt: u64| -> ArrayRef {
