@@ -502,7 +502,7 @@ fn a_near_server_that_answers_many_together_gets_many() {
             now += takes(size);
             for _ in 0..size {
                 complete += 1;
-                window.through((now - asked) as f64, complete, now, true);
+                window.completed((now - asked) as f64, complete, now, true);
             }
         }
         (learned, best) = (window.proven(), window.best());
@@ -536,7 +536,7 @@ fn pauses_of_the_consumer_leave_enough_for_its_next_batch() {
             };
             now = end;
             link.served += 1;
-            window.through((end - begun) as f64, link.served, now, true);
+            window.completed((end - begun) as f64, link.served, now, true);
         }
         assert!(step < 4 || window.size() >= 32, "step {step}: {window:?}");
     }
