@@ -4,8 +4,9 @@
 //! as `115kB,rtt=20`; without one all run, about ten minutes. For each, a pass over all objects is
 //! timed with every number of a grid and with none given, in turn, each time by a new loader over
 //! new connections (`first epoch`), and by a loader that has read them once (`second epoch`). Prints
-//! the rate found beside the best of the grid. The server runs in a process of its own on the
-//! same cores, and models the link (`examples/support/link.rs`).
+//! the rate found beside the best of the grid, and the number in flight at the end beside the best
+//! one. The server runs in a process of its own on the same cores, and models the link
+//! (`examples/support/link.rs`).
 
 #[path = "../examples/support/link.rs"]
 mod link;
@@ -23,13 +24,13 @@ use support::{Lines, median, usage};
 const SIZES: [(&str, usize, usize); 3] = [
     ("4kB", 4_000, 6_000),
     ("115kB", 115_000, 2_000),
-    ("4MB", 4_000_000, 120),
+    ("4MB", 4_000_000, 400),
 ];
 
 /// Links, each with the numbers in flight to try.
 const LINKS: [(&str, &[usize]); 8] = [
-    ("rtt=0", &[2, 4, 8, 16, 32, 64]),
-    ("rtt=1", &[4, 8, 16, 32, 64, 128]),
+    ("rtt=0", &[2, 4, 8, 16, 32, 64, 128]),
+    ("rtt=1", &[8, 16, 32, 64, 128, 256]),
     ("rtt=20", &[32, 64, 128, 256, 512]),
     ("rtt=150", &[128, 256, 512, 1024]),
     ("rtt=0,cap=100", &[2, 8, 32, 128]),
@@ -66,22 +67,26 @@ fn main() -> Result<(), BoxError> {
             };
             let settings: Vec<Option<usize>> =
                 grid.iter().copied().map(Some).chain([None]).collect();
-            // By epoch and setting: the rate of each round.
+            // By epoch and setting: the rate of each round, and the number in flight.
             let mut rates = [(); 2].map(|()| vec![Vec::new(); settings.len()]);
+            let mut numbers = [(); 2].map(|()| vec![Vec::new(); settings.len()]);
             for _ in 0..ROUNDS {
                 for (place, &in_flight) in settings.iter().enumerate() {
                     // A link that no other pass has used.
                     run += 1;
                     let url = link.url(&format!("{profile},run={run}"));
-                    for (epoch, seconds) in
-                        passes(&url, objects, in_flight)?.into_iter().enumerate()
-                    {
+                    let passes = passes(&url, objects, in_flight)?;
+                    for (epoch, (seconds, number)) in passes.into_iter().enumerate() {
                         rates[epoch][place].push(objects as f64 / seconds);
+                        numbers[epoch][place].push(number as f64);
                     }
                 }
             }
-            for (epoch, mut rates) in ["first epoch", "second epoch"].iter().zip(rates) {
-                let found = rates.pop().expect("the last has no number given");
+            let epochs = ["first epoch", "second epoch"].iter().zip(numbers);
+            for ((epoch, mut numbers), mut rates) in epochs.zip(rates) {
+                let none_given = "the last has no number given";
+                let found = rates.pop().expect(none_given);
+                let number_found = median(numbers.pop().expect(none_given));
                 let best = grid
                     .iter()
                     .zip(rates)
@@ -90,7 +95,7 @@ fn main() -> Result<(), BoxError> {
                     .max_by(|a, b| a.0.total_cmp(&b.0))
                     .expect("a grid has numbers");
                 let found = median(found);
-                let beside = format!("{number} in flight");
+                let beside = format!("{number} in flight; here {number_found}");
                 lines.print(
                     &format!("{case}, {epoch}"),
                     found,
@@ -104,8 +109,13 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Reads the first objects of a link twice, and returns the seconds of each epoch.
-fn passes(url: &str, objects: usize, in_flight: Option<usize>) -> Result<[f64; 2], BoxError> {
+/// Reads the first objects of a link twice, and returns the seconds of each epoch, with the number
+/// that may be in flight at its end.
+fn passes(
+    url: &str,
+    objects: usize,
+    in_flight: Option<usize>,
+) -> Result<[(f64, u64); 2], BoxError> {
     let keys = (0..objects).map(|n| format!("{n:06}.jpg"));
     let graph = stores::open(url)?.files(keys).load_files().batch(64);
     let mut builder = DataLoader::builder(graph).workers(2);
@@ -113,14 +123,16 @@ fn passes(url: &str, objects: usize, in_flight: Option<usize>) -> Result<[f64; 2
         builder = builder.concurrency(in_flight);
     }
     let loader = builder.build()?;
-    let mut seconds = [0.0; 2];
-    for (epoch, seconds) in seconds.iter_mut().enumerate() {
+    let mut passes = [(0.0, 0); 2];
+    for (epoch, pass) in passes.iter_mut().enumerate() {
         let (begun, mut read) = (Instant::now(), 0);
         for batch in loader.epoch(epoch as u64).blocking() {
             read += batch?.len();
         }
         assert_eq!(read, objects, "every object once");
-        *seconds = begun.elapsed().as_secs_f64();
+        let seconds = begun.elapsed().as_secs_f64();
+        let stats = loader.stats().ok_or("figures of the epoch")?;
+        *pass = (seconds, stats.segments[0].concurrency);
     }
-    Ok(seconds)
+    Ok(passes)
 }

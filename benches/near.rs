@@ -1,8 +1,8 @@
 //! Single files on this machine, of 4 kB, 115 kB and 4 MB: read whole, in batches of 256, beside a
 //! loop on one thread that opens and reads them into a ring of buffers.
 //!
-//! `cargo bench --bench near [-- --json]`. One line a case: files a second, those of the floor in
-//! the same run, the ratio and its goal. Files are in the page cache unless a case says cold; two
+//! `cargo bench --bench near [-- --json] [4kB] [115kB] [4MB]`. One line a case: files a second, those
+//! of the floor in the same run, the ratio and its goal. Files are in the page cache unless a case says cold; two
 //! cases add to the time of each open.
 
 mod support;
@@ -31,8 +31,17 @@ fn main() -> Result<(), Error> {
             "", "files/s", "floor", "ratio", "goal"
         );
     }
-    for (size, count) in [(4 << 10, 4096), (115_000, 2048), (4 << 20, 64)] {
-        Files::new(size, count)?.measure(json)?;
+    let sizes = [
+        ("4kB", 4 << 10, 4096),
+        ("115kB", 115_000, 2048),
+        ("4MB", 4 << 20, 64),
+    ];
+    let asked = |name: &str| std::env::args().any(|arg| arg == name);
+    let is_any_asked = sizes.iter().any(|(name, ..)| asked(name));
+    for (name, size, count) in sizes {
+        if asked(name) || !is_any_asked {
+            Files::new(size, count)?.measure(json)?;
+        }
     }
     Ok(())
 }
