@@ -36,7 +36,7 @@ fn main() -> Result<(), Error> {
         ("115kB", 115_000, 2048),
         ("4MB", 4 << 20, 64),
     ];
-    let asked = |name| std::env::args().any(|arg| arg == name);
+    let asked = |name: &str| std::env::args().any(|arg| arg == name);
     let is_any_asked = sizes.iter().any(|(name, ..)| asked(name));
     for (name, size, count) in sizes {
         if asked(name) || !is_any_asked {

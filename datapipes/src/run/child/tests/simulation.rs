@@ -849,7 +849,10 @@ fn rates_of_shares() {
                         machine.slow.set(if is_slow(place) { 10 } else { 1 });
                     }
                     let mut rng = Rng::from_key([7; 4]);
-                    while faulty {
+                    if !faulty {
+                        return;
+                    }
+                    loop {
                         sleep(Duration::from_secs(1)).await;
                         let place = rng.next_u64() as usize % machines.len();
                         machines[place].dies.set(true);
