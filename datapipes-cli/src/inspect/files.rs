@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::{Get, Lockfile, Store};
+use datapipes_io::stores::{Get, Lockfile, Store, redacted};
 use datapipes_text::{HfTokenizer, TokenStore};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
@@ -100,9 +100,13 @@ pub fn is_repository(place: &str) -> bool {
 /// Returns the content of a `tokenizer.json` by its path or URL, and the tokenizer.
 ///
 /// # Errors
-/// The errors of the store; `Corrupt` if it is no tokenizer.
+/// The errors of the store; `Config` for a URL with a query; `Corrupt` if it is no tokenizer.
 pub fn tokenizer(place: &str) -> Result<(Bytes, HfTokenizer)> {
-    let within = |error: Error| error.within(place);
+    let within = |error: Error| error.within(shown(place));
+    if place.contains("://") && place.contains(['?', '#']) {
+        let message = "the URL of a tokenizer has no query: download the file, and give its path";
+        return Err(within(Error::new(ErrorKind::Config, message)));
+    }
     let json = match place.rsplit_once('/').filter(|_| place.contains("://")) {
         Some((parent, name)) => {
             let name = percent_decode_str(name).decode_utf8_lossy().into_owned();
@@ -115,6 +119,14 @@ pub fn tokenizer(place: &str) -> Result<(Bytes, HfTokenizer)> {
     };
     let tokenizer = HfTokenizer::from_bytes(&json).map_err(within)?;
     Ok((json, tokenizer))
+}
+
+/// Returns a path, or a URL without what must not be shown.
+pub fn shown(place: &str) -> String {
+    match place.contains("://") {
+        true => redacted(place),
+        false => place.to_owned(),
+    }
 }
 
 fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {

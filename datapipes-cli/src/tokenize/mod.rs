@@ -183,7 +183,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
         loader = loader.workers(workers);
     }
     let loader = loader.build()?;
-    let name = name.unwrap_or(path);
+    let name = name.unwrap_or_else(|| files::shown(&path));
     let output = Output::open(Path::new(&folder), format, vocab, &name, &settings)?;
     if let Some(store) = output.finished()? {
         let (documents, tokens) = (store.document_count(), store.len());
@@ -258,7 +258,7 @@ fn write(
     };
     show(documents, first);
     let mut saved = first;
-    let mut said: Option<Instant> = None;
+    let mut said = begun;
     while let Some(tokens) = epoch.next() {
         let tokens = tokens.map_err(|error| match skips || error.is_transient() {
             true => error.into(),
@@ -272,17 +272,18 @@ fn write(
         if writer.len() - saved >= checkpoint_every {
             saved = writer.len();
             output.save(&mut writer, &epoch.checkpoint()?)?;
-            if bar.is_hidden() && said.is_none_or(|said| said.elapsed() >= LINE_EVERY) {
-                said = Some(Instant::now());
-                let (read, bytes) = (corpus.read_up_to(), corpus.bytes);
-                let (per_second, tokens) = (rate(saved), saved);
-                say(
-                    io::stderr(),
-                    format_args!(
-                        "{documents} documents, {tokens} tokens, {per_second:.0} tokens/s, {read} of {bytes} bytes"
-                    ),
-                );
-            }
+        }
+        if bar.is_hidden() && documents.is_multiple_of(64) && said.elapsed() >= LINE_EVERY {
+            said = Instant::now();
+            let (read, bytes) = (corpus.read_up_to(), corpus.bytes);
+            let tokens = writer.len();
+            let per_second = rate(tokens);
+            say(
+                io::stderr(),
+                format_args!(
+                    "{documents} documents, {tokens} tokens, {per_second:.0} tokens/s, {read} of {bytes} bytes"
+                ),
+            );
         }
     }
     bar.finish_and_clear();

@@ -19,7 +19,7 @@ use crate::{File, FileRef};
 /// - A file is read in one pass into memory of its own. While reads end without waiting, as in the
 ///   page cache, the workers read, each a few files at a time. Once reads wait for a disk or a
 ///   network, threads of their own read, and the executor chooses how many files are read at once.
-/// - Files of at least 1 KiB, and objects of stores of at least 16 KiB whose length is announced, are
+/// - Files of at least 1 KiB, and objects of stores of 16 KiB to 64 MiB whose length is announced, are
 ///   read into buffers that return to a pool when the last slice of the file is dropped, so that a
 ///   stream of files causes no page faults. The
 ///   pool holds at most [`idle_bytes`](LoadFiles::idle_bytes) that are idle, and lives as long as

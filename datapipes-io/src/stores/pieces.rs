@@ -20,14 +20,20 @@ const LARGE: usize = 256 << 10;
 const POOLED: u64 = 16 << 10;
 
 tokio::task_local! {
-    /// Pool for the bodies that a future reads.
-    static POOL: Arc<Buffers>;
+    /// Pool for the bodies that a future reads, if they are not to stay in memory.
+    static POOL: Option<Arc<Buffers>>;
 }
 
 /// Runs a future that reads bodies. Those whose length is announced are put into buffers of the pool,
 /// unless another task reads them.
 pub(super) async fn pooled<T>(pool: &Arc<Buffers>, read: impl Future<Output = T>) -> T {
-    POOL.scope(pool.clone(), read).await
+    POOL.scope(Some(pool.clone()), read).await
+}
+
+/// Runs a future that reads bodies to keep them: a pool gives buffers that are larger, and lives no
+/// longer than its graph.
+pub(super) async fn unpooled<T>(read: impl Future<Output = T>) -> T {
+    POOL.scope(None, read).await
 }
 
 /// The pieces of a body that have arrived, in one contiguous buffer, so that the buffers in which
@@ -121,7 +127,7 @@ impl Pieces {
         let is_pooled = (POOLED..=BELIEVED).contains(&known);
         Pieces {
             space: known.min(BELIEVED) as usize,
-            pool: POOL.try_with(Arc::clone).ok().filter(|_| is_pooled),
+            pool: (POOL.try_with(Clone::clone).ok().flatten()).filter(|_| is_pooled),
             ..Pieces::default()
         }
     }

@@ -536,7 +536,7 @@ impl TokenStore {
     ///
     /// Windows are expected in a random order: of a file that is not in memory, the system reads the
     /// pages of a window and nothing around them. [`documents`](TokenStore::documents) that follow each
-    /// other are read ahead.
+    /// other are read ahead. The last call of either decides, for all who read the store.
     ///
     /// `length` may be a [`RowLayout`], which has the length and what else decides about
     /// [rows](Window::row).

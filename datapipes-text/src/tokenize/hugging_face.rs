@@ -18,7 +18,8 @@ use crate::Tokens;
 /// it.
 ///
 /// The ids are those of the crate. A byte-level BPE that finds words as GPT-2, GPT-4, Llama 3 or Qwen
-/// do makes them several times as fast, since each worker remembers up to 131,072 words (some 12 MB).
+/// do makes them several times as fast, since each worker remembers up to 131,072 words (some 12 MB
+/// of English, and more in scripts whose words are many tokens), which no bound of bytes counts.
 /// Not so with [`offsets`] or [`add_special_tokens`], and for texts that contain special tokens, or
 /// that are normalized before (Qwen) and change by it.
 ///

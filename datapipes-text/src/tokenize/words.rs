@@ -31,6 +31,9 @@ const SPACES: &str = r"\s+";
 /// Maximum number of words that are remembered at a time, and maximum size of one in bytes.
 const MOST: usize = if cfg!(test) { 64 } else { 1 << 17 };
 const LONGEST: usize = 64;
+/// Maximum size in bytes of a word that is found here: the crate gives up long before a run of a million
+/// spaces, and takes the rest of the text for one word.
+const LONGEST_RUN: usize = 1 << 16;
 
 /// The words of a tokenizer that is a byte-level BPE.
 pub struct Words {
@@ -83,14 +86,18 @@ impl Words {
             true => None,
             false => Some(Prefilter::new(MatchKind::LeftmostFirst, &added)?),
         };
-        Some(Words {
+        let words = Words {
             word: Regex::new_many(&[word, SPACES]).ok()?,
             added,
             is_normalized,
             begins_with_space,
             letters: letters(),
             memories: Mutex::default(),
-        })
+        };
+        // A post-processor may leave out or repeat a text.
+        let ids = words.encode("a b", tokenizer.get_model()).ok()??;
+        let processed = tokenizer.encode_fast("a b", false).ok()?;
+        (processed.get_ids() == ids).then_some(words)
     }
 
     /// Returns the ids of a text; `None` if the text is not made of words alone.
@@ -121,6 +128,10 @@ impl Words {
         let mut at = 0;
         while at < text.len() {
             let end = self.end_of_word(&mut memory.search, text, at);
+            if end - at > LONGEST_RUN {
+                self.memories().push(memory);
+                return Ok(None);
+            }
             let word = &text[at..end];
             match memory.words.get(word) {
                 Some(place) => {
@@ -241,6 +252,7 @@ mod tests {
     use tokenizers::pre_tokenizers::byte_level::ByteLevel;
     use tokenizers::pre_tokenizers::sequence::Sequence;
     use tokenizers::pre_tokenizers::split::Split;
+    use tokenizers::processors::template::TemplateProcessing;
 
     use super::*;
 
@@ -309,6 +321,7 @@ mod tests {
             }
             assert!(check(tokenizer, &words, &"long".repeat(LONGEST)));
             assert!(!check(tokenizer, &words, "the<|end|>fox"));
+            assert!(!check(tokenizer, &words, &" ".repeat(LONGEST_RUN + 1)));
             // The words that are remembered are not without a bound.
             let many: String = (0..20 * MOST).map(|number| format!(" {number}")).collect();
             assert!(check(tokenizer, &words, &many));
@@ -353,6 +366,10 @@ mod tests {
             };
             model.dropout = Some(0.1);
             it.with_model(model);
+        }));
+        assert!(of(&|it| {
+            let twice = TemplateProcessing::builder().try_single("$A $A").unwrap();
+            it.with_post_processor(Some(twice.build().unwrap()));
         }));
         assert!(of(&|it| {
             it.with_normalizer(Some(NFC)).unwrap();

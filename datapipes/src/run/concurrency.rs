@@ -100,11 +100,9 @@ pub(crate) struct Concurrency {
 struct Measured {
     /// Duration of a morsel that meets no queue, in nanoseconds, on average over a round.
     best: f64,
-    /// Throughput of the last rounds, in morsels per nanosecond.
-    rates: VecDeque<f64>,
-    /// The greatest throughput so far while morsels were in flight: that of the rounds is less if a
-    /// consumer wants many at times, and nothing in between.
-    peak: f64,
+    /// Throughput of the last rounds, in morsels per nanosecond: of each as a whole, and while morsels
+    /// were in flight. The first is less if a consumer wants many at times, and nothing in between.
+    rates: VecDeque<(f64, f64)>,
     round: Round,
     /// Age of the morsels in flight at the end of the last round, in nanoseconds: those that take
     /// long are most of them. A trial takes as long to settle, and to measure.
@@ -158,7 +156,6 @@ impl Concurrency {
         let measured = Measured {
             best: best.unwrap_or(f64::INFINITY),
             rates: VecDeque::with_capacity(ROUNDS),
-            peak: 0.0,
             round: Round::default(),
             age: 0.0,
             tried: None,
@@ -294,8 +291,8 @@ impl Measured {
         if self.rates.len() == ROUNDS {
             self.rates.pop_front();
         }
-        self.rates.push_back(rate);
-        self.peak = self.peak.max(round.of as f64 / mean);
+        self.rates
+            .push_back((rate, size.min(round.of) as f64 / mean));
         // A trial over a short link costs little, and what is known of it may be wrong at first.
         let is_early = self.left == 1 && mean < SHORT;
         let part = (size / PART).max(ALWAYS.0 as usize);
@@ -337,7 +334,7 @@ impl Measured {
     /// the round after its own.
     fn rate(&self) -> f64 {
         let (mut best, mut second) = (0.0, 0.0);
-        for &rate in &self.rates {
+        for &(rate, _) in &self.rates {
             if rate > best {
                 (best, second) = (rate, best);
             } else if rate > second {
@@ -349,7 +346,8 @@ impl Measured {
 
     /// Returns the number that passes in the time of a queue, within bounds.
     fn passes(&self, (least, most): (f64, f64)) -> f64 {
-        (self.peak * QUEUE).clamp(least, most)
+        let peak = self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+        (peak * QUEUE).clamp(least, most)
     }
 
     /// Returns the number in flight that fills the bottleneck, with something to spare.

@@ -9,6 +9,7 @@ use datapipes::Result;
 use futures::stream::BoxStream;
 
 use super::single_flight::Flights;
+use crate::stores::pieces::unpooled;
 use crate::stores::{Get, Meta, Object, Store};
 use crate::sync::lock;
 
@@ -140,7 +141,7 @@ impl<S: Store> MemoryCache<S> {
             return Ok(None);
         }
         let mut meta = object.meta.clone();
-        let data = object.bytes().await?;
+        let data = unpooled(object.bytes()).await?;
         key.clone_into(&mut meta.key);
         meta.size = Some(data.len() as u64);
         lock(&self.kept).put(&meta, &data, self.limit, self.evict);

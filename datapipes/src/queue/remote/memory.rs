@@ -44,11 +44,11 @@ pub(super) fn take(len: usize) -> Option<Vec<u8>> {
 
 /// Keeps memory for later, instead of the oldest.
 pub(super) fn keep(mut memory: Vec<u8>) {
+    memory.resize(memory.capacity(), 0);
     let mut kept = lock(&KEPT);
     if kept.connections == 0 {
         return;
     }
-    memory.resize(memory.capacity(), 0);
     let kept = &mut kept.memory;
     kept.push(memory);
     let mut bytes: usize = kept.iter().map(Vec::capacity).sum();

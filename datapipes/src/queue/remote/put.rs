@@ -118,7 +118,12 @@ impl RemotePut {
             );
             return Err(Error::new(ErrorKind::Limit, why));
         }
-        let mut start = self.spare.pop().unwrap_or_default();
+        let most = 8 + 8 * slices.len() + head.len();
+        let used = match most > SMALL {
+            true => memory::take(most),
+            false => self.spare.pop(),
+        };
+        let mut start = used.unwrap_or_default();
         start.clear();
         start.extend_from_slice(&(head.len() as u32).to_le_bytes());
         start.extend_from_slice(&(slices.len() as u32).to_le_bytes());
@@ -145,7 +150,8 @@ impl RemotePut {
         if rest > 0 && len > SMALL {
             // The next one of this length may need all of it.
             rest = len;
-            if let Some(mut memory) = memory::take(len) {
+            let is_short = frame.capacity() < len;
+            if let Some(mut memory) = is_short.then(|| memory::take(len)).flatten() {
                 memory.clear();
                 memory.append(&mut frame);
                 self.keep(std::mem::replace(&mut frame, memory));

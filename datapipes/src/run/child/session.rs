@@ -39,6 +39,9 @@ const LEAST_TIME: Duration = Duration::from_micros(20);
 /// Number of the last round trips of which the shortest counts: an answer has to wait for the item
 /// in progress.
 const ROUND_TRIPS: usize = 3;
+/// Time by which a round trip may be longer than the shortest one. More of it is a queue before a
+/// network that is full, which more work would make longer.
+const FARTHER: Duration = Duration::from_millis(500);
 /// Greatest time in which a child must build its part of the graph.
 const START: Duration = Duration::from_secs(60);
 /// Greatest time that a child may spend on cancelled work.
@@ -129,6 +132,7 @@ pub(super) struct Session<'a> {
     bytes: u64,
     /// Times of the last round trips to a worker of another machine.
     round_trips: VecDeque<Duration>,
+    shortest_trip: Duration,
     /// Recent time of a job.
     job_time: Option<Duration>,
     /// Memory lent to the child, by its number. Each piece costs the child a descriptor, and stays
@@ -151,6 +155,7 @@ impl<'a> Session<'a> {
         let mut session = Session {
             slot,
             round_trips: child.round_trip().into_iter().collect(),
+            shortest_trip: child.round_trip().unwrap_or(Duration::MAX),
             job_time: None,
             child,
             ready: false,
@@ -497,7 +502,10 @@ impl<'a> Session<'a> {
         if self.round_trips.len() >= ROUND_TRIPS {
             self.round_trips.pop_front();
         }
-        self.round_trips.push_back(said.elapsed());
+        let round_trip = said.elapsed();
+        self.shortest_trip = self.shortest_trip.min(round_trip);
+        self.round_trips
+            .push_back(round_trip.min(self.shortest_trip + FARTHER));
     }
 
     /// Allows the jobs that have asked to make an item to do so, as far as there is room.
