@@ -368,8 +368,10 @@ mod tests {
             it.with_model(model);
         }));
         assert!(of(&|it| {
-            let twice = TemplateProcessing::builder().try_single("$A $A").unwrap();
-            it.with_post_processor(Some(twice.build().unwrap()));
+            let twice = TemplateProcessing::builder()
+                .try_single("$A $A")
+                .and_then(|twice| twice.build().map_err(|error| error.to_string()));
+            it.with_post_processor(Some(twice.unwrap()));
         }));
         assert!(of(&|it| {
             it.with_normalizer(Some(NFC)).unwrap();
