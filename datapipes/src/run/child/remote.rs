@@ -54,7 +54,7 @@ pub(super) struct Arrival {
     pub reports: TakeEnd,
 }
 
-/// Where workers come in: the [`acceptor`], or that of a simulation. It prints that nobody came.
+/// Entrance of workers: the [`acceptor`], or that of a simulation. It prints that nobody came.
 pub(super) trait Entrance: fmt::Display + Sized {
     /// Starts to let workers in. Must be called inside a tokio runtime.
     ///
