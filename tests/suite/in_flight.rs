@@ -286,8 +286,9 @@ fn a_slow_consumer_of_large_items_makes_nothing_grow() {
         std::thread::sleep(Duration::from_millis(3));
     }
     let window = loader.stats().unwrap().segments[0].concurrency;
-    // 16 are always allowed; a consumer that waited would have made the number grow further.
-    assert!(window <= 16, "{window}");
+    // What passes in 4 ms is always allowed, up to 64; a consumer that waited would have made the
+    // number grow further.
+    assert!(window <= 64, "{window}");
 }
 
 #[test]

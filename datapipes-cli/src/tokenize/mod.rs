@@ -258,7 +258,7 @@ fn write(
     };
     show(documents, first);
     let mut saved = first;
-    let mut said = begun;
+    let mut said: Option<Instant> = None;
     while let Some(tokens) = epoch.next() {
         let tokens = tokens.map_err(|error| match skips || error.is_transient() {
             true => error.into(),
@@ -273,8 +273,9 @@ fn write(
             saved = writer.len();
             output.save(&mut writer, &epoch.checkpoint()?)?;
         }
-        if bar.is_hidden() && documents.is_multiple_of(64) && said.elapsed() >= LINE_EVERY {
-            said = Instant::now();
+        let is_due = said.is_none_or(|said| said.elapsed() >= LINE_EVERY);
+        if is_due && bar.is_hidden() && documents.is_multiple_of(64) {
+            said = Some(Instant::now());
             let (read, bytes) = (corpus.read_up_to(), corpus.bytes);
             let tokens = writer.len();
             let per_second = rate(tokens);

@@ -255,6 +255,8 @@ impl<'a> RunningMorsel<'a> {
 
     /// Hands the rest on, and ends the morsel.
     pub(super) fn end(&mut self) {
+        // Who sees the end may start the next epoch: what this one holds is to be gone.
+        self.output = None;
         if let (Work::Io, Some(started)) = (self.work, self.started) {
             // Waiting for the consumer is no part of the work.
             let spent = started.elapsed().saturating_sub(self.waited);
