@@ -67,7 +67,7 @@ const ROUNDS: usize = 8;
 /// that waited for a slow one are taken at once.
 const LEAST_ROUND: u64 = 16_000_000;
 /// Duration of a morsel below which a trial costs little, in nanoseconds.
-const SHORT: f64 = 32e6;
+const SHORT: f64 = 16e6;
 /// Least number of morsels in a round, whose durations differ.
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
