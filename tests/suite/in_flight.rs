@@ -286,8 +286,8 @@ fn a_slow_consumer_of_large_items_makes_nothing_grow() {
         std::thread::sleep(Duration::from_millis(3));
     }
     let window = loader.stats().unwrap().segments[0].concurrency;
-    // What passes in 4 ms is always allowed, up to 64; a consumer that waited would have made the
-    // number grow further.
+    // As many requests as complete in 4 ms may always be in flight, at most 64. The number grows
+    // beyond that only if the consumer waits for items, and this one is slow.
     assert!(window <= 64, "{window}");
 }
 

@@ -864,7 +864,7 @@ fn check_core(file: &Source, part: &str, modules: &Modules<'_>, broken: &mut Vec
         return;
     };
     for (path, at) in modules.paths(file) {
-        // So anybody could have written them.
+        // A user's crate can name nothing else of the contract, and built-in nodes have no advantage.
         if matches!(part, "pipes" | "index") && CONTRACT.contains(&&*path[0]) {
             let rule = "a built-in node uses what the root exports";
             broken.push(file.broken(at, &format!("{rule} (`{}`)", path.join("::"))));

@@ -673,7 +673,7 @@ impl ColumnPages {
             let data = read.get_bytes(page.bytes.start, length).ok()?;
             Some(Pages::of(&data).ok()?.by_dictionary)
         };
-        // What is wrong with a page is found when it is decoded.
+        // A page that cannot be read refers to nothing here: its error comes when it is decoded.
         let is_needed = self.pages.iter().any(|page| refers(page) == Some(true));
         (is_needed && !self.dictionary.is_empty()).then(|| self.dictionary.clone())
     }

@@ -790,6 +790,22 @@ fn parts_that_share_workers_lose_no_time() {
     }
 }
 
+/// Makes some machines ten times slower, and lets another one end each second if some are to be lost.
+async fn slow_and_lost(machines: Vec<Rc<Machine>>, is_slow: impl Fn(usize) -> bool, lost: bool) {
+    for (place, machine) in machines.iter().enumerate() {
+        machine.slow.set(if is_slow(place) { 10 } else { 1 });
+    }
+    let mut rng = Rng::from_key([7; 4]);
+    if !lost {
+        return;
+    }
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let place = rng.next_u64() as usize % machines.len();
+        machines[place].dies.set(true);
+    }
+}
+
 /// `cargo test -- simulation::rates --ignored --nocapture`
 #[test]
 #[ignore = "prints figures"]
@@ -802,19 +818,8 @@ fn rates() {
             let speed = workers as f64 - slow as f64 * 0.9;
             let seconds = if workers > 64 { 20.0 } else { 60.0 };
             let items = (speed * seconds / item.as_secs_f64()) as u64;
-            let made = epoch(items, (workers, item), move |machines| async move {
-                for (place, machine) in machines.iter().enumerate() {
-                    machine.slow.set(if is_slow(place) { 10 } else { 1 });
-                }
-                let mut rng = Rng::from_key([7; 4]);
-                if !lost {
-                    return;
-                }
-                loop {
-                    sleep(Duration::from_secs(1)).await;
-                    let place = rng.next_u64() as usize % machines.len();
-                    machines[place].dies.set(true);
-                }
+            let made = epoch(items, (workers, item), move |machines| {
+                slow_and_lost(machines, is_slow, lost)
             });
             println!(
                 "{workers} workers, {slow} of them 10 times slower, one lost each second: {lost}: rate {:.3} of the ideal, \
@@ -841,24 +846,9 @@ fn rates_of_shares() {
             let speed = workers as f64 - slow as f64 * 0.9;
             let seconds = 60.0;
             let items = (speed * seconds / item.as_secs_f64() / parts as f64) as u64;
-            let made = shared_epochs(
-                (parts, items),
-                (workers, item),
-                move |machines| async move {
-                    for (place, machine) in machines.iter().enumerate() {
-                        machine.slow.set(if is_slow(place) { 10 } else { 1 });
-                    }
-                    let mut rng = Rng::from_key([7; 4]);
-                    if !faulty {
-                        return;
-                    }
-                    loop {
-                        sleep(Duration::from_secs(1)).await;
-                        let place = rng.next_u64() as usize % machines.len();
-                        machines[place].dies.set(true);
-                    }
-                },
-            );
+            let made = shared_epochs((parts, items), (workers, item), move |machines| {
+                slow_and_lost(machines, is_slow, faulty)
+            });
             println!(
                 "{parts} parts, {workers} workers, {slow} of them 10 times slower, one lost each second: {faulty}: rate {:.3} \
                  of the ideal, work done twice {:.4}, first items after {:?}, longest pause {:?}, {} late, {} ended",

@@ -60,10 +60,7 @@ fn written(version: WriterVersion, indexed: bool) -> Vec<u8> {
         .set_offset_index_disabled(!indexed)
         .build();
     let batch = table();
-    let mut data = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    let data = written(&batch, properties);
     data
 }
 
@@ -94,6 +91,15 @@ impl Store for Watched {
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         self.memory.list(prefix)
     }
+}
+
+/// Returns a file of one batch.
+fn written(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+    let mut data = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+    data
 }
 
 fn watched(data: &[u8]) -> Arc<Watched> {
@@ -206,10 +212,7 @@ fn a_large_dictionary_is_read_for_the_pages_that_refer_to_it() {
         .set_write_batch_size(100)
         .build();
     let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
-    let mut data = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    let data = written(&batch, properties);
 
     let store = watched(&data);
     let rows = block_on(open(store.clone()).rows()).unwrap();
@@ -244,10 +247,7 @@ fn only_the_pages_of_a_row_are_read() {
         .set_data_page_row_count_limit(1000)
         .set_write_batch_size(1000)
         .build();
-    let mut data = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    let data = written(&batch, properties);
 
     let store = watched(&data);
     let rows = block_on(open(store.clone()).rows()).unwrap();
