@@ -59,9 +59,7 @@ fn written(version: WriterVersion, indexed: bool) -> Vec<u8> {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(!indexed)
         .build();
-    let batch = table();
-    let data = written(&batch, properties);
-    data
+    file_of(&table(), properties)
 }
 
 fn expected(data: &[u8]) -> Vec<Row> {
@@ -94,7 +92,7 @@ impl Store for Watched {
 }
 
 /// Returns a file of one batch.
-fn written(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+fn file_of(batch: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
     let mut data = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
     writer.write(batch).unwrap();
@@ -212,7 +210,7 @@ fn a_large_dictionary_is_read_for_the_pages_that_refer_to_it() {
         .set_write_batch_size(100)
         .build();
     let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
-    let data = written(&batch, properties);
+    let data = file_of(&batch, properties);
 
     let store = watched(&data);
     let rows = block_on(open(store.clone()).rows()).unwrap();
@@ -247,7 +245,7 @@ fn only_the_pages_of_a_row_are_read() {
         .set_data_page_row_count_limit(1000)
         .set_write_batch_size(1000)
         .build();
-    let data = written(&batch, properties);
+    let data = file_of(&batch, properties);
 
     let store = watched(&data);
     let rows = block_on(open(store.clone()).rows()).unwrap();
