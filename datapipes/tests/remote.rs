@@ -453,7 +453,10 @@ fn the_figures_say_how_much_work_waits_and_who_is_slow() {
     assert!(child.jobs >= 1 && child.bytes > 8 * 250, "{child:?}");
     let said = there.stats().unwrap().to_string();
     assert!(said.contains(" morsels wait; 0: "), "{said}");
-    assert!(said.contains(" morsels in hand, silent for "), "{said}");
+    let (_, hand) = said.split_once(" morsels in hand of ").expect(&said);
+    assert!(hand.contains("s, silent for "), "{said}");
+    // A morsel has an item at least.
+    assert!(child.morsel_time >= Duration::from_micros(200), "{child:?}");
     signal_to(pid, "-CONT");
     epoch.for_each(|batch| drop(batch.unwrap()));
     let stats = processes(&there);

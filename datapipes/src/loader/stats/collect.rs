@@ -68,6 +68,7 @@ fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
             items: alive.items,
             jobs: alive.jobs,
             bytes: alive.bytes,
+            morsel_time: alive.job_time,
             silence: match alive.jobs {
                 0 => Duration::ZERO,
                 _ => alive.heard.elapsed(),

@@ -251,6 +251,10 @@ pub struct ChildStats {
     /// Bytes of its output, as it was sent.
     #[cfg_attr(feature = "serde", serde(default))]
     pub bytes: u64,
+    /// Recent time that it works on a morsel, without the way there and back; zero before the first has
+    /// ended. A worker whose time is much longer than that of others is a slow one.
+    #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
+    pub morsel_time: Duration,
     /// Time since its last answer while it has a morsel; zero if it has none.
     #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
     pub silence: Duration,

@@ -229,8 +229,10 @@ fn show_processes(stats: &ProcessStats, f: &mut fmt::Formatter<'_>) -> fmt::Resu
     if *pending > 0 {
         write!(f, ", {pending} morsels wait")?;
     }
-    if *late > 0 {
-        write!(f, ", {late} late morsels given to a second worker")?;
+    match late {
+        0 => {}
+        1 => write!(f, ", 1 late morsel given to a second worker")?,
+        _ => write!(f, ", {late} late morsels given to a second worker")?,
     }
     for child in children {
         let ChildStats {
@@ -241,6 +243,7 @@ fn show_processes(stats: &ProcessStats, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             items,
             jobs,
             bytes,
+            morsel_time,
             silence,
         } = child;
         write!(f, "; {place}: ")?;
@@ -252,6 +255,9 @@ fn show_processes(stats: &ProcessStats, f: &mut fmt::Formatter<'_>) -> fmt::Resu
                 bytes >> 20
             )?,
             None => write!(f, "process {process}, {items} items, {} MiB", memory >> 20)?,
+        }
+        if machine.is_some() && !morsel_time.is_zero() {
+            write!(f, " of {morsel_time:.1?}")?;
         }
         if *silence >= SILENT {
             write!(f, ", silent for {:.1} s", silence.as_secs_f64())?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::protocol::Hello;
 use crate::codec::ChunkWire;
@@ -73,6 +73,8 @@ pub(crate) struct Alive {
     pub bytes: u64,
     /// Time of its last answer, or of its first job since.
     pub heard: Instant,
+    /// Recent time of a job; zero before the first has ended.
+    pub job_time: Duration,
 }
 
 impl ChildFigures {
