@@ -10,7 +10,8 @@
 //! - A part whose epoch has ended, and that waits for the next one, hands over all.
 //! - A part for which nothing could be done for some time, mostly because the consumer takes nothing,
 //!   keeps one, which notices when the consumer goes on.
-//! - Where there are fewer workers than parts, they take turns.
+//! - Where there are fewer workers than parts, they take turns. A turn begins when the worker has made
+//!   the part, and is five times as long as it takes to hand a worker over.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,8 +22,12 @@ use tokio::time::Instant;
 
 use super::Rules;
 
-/// Time that a part keeps its only worker while another part has none.
-const TURN: Duration = Duration::from_secs(1);
+/// Time that a part keeps its only worker while another part has none: so many times as long as a
+/// worker recently took to start again and to make another part, within limits.
+const TURN: u32 = 5;
+const SHORTEST_TURN: Duration = Duration::from_millis(250);
+/// Others fail if none comes within their [`wait`](super::Remote::wait).
+const LONGEST_TURN: Duration = Duration::from_secs(3);
 /// The same for a part that has nothing to do for it.
 const QUIET_TURN: Duration = Duration::from_millis(100);
 /// Time in which a worker that was handed over should be there again.
@@ -44,6 +49,8 @@ pub(crate) enum Need {
 pub(crate) struct Standing {
     /// Number of connected workers.
     pub workers: usize,
+    /// Number of them that have made the part.
+    pub ready: usize,
     /// Greatest number of workers.
     pub most: usize,
     pub need: Need,
@@ -55,6 +62,11 @@ pub(super) struct Sharing {
     next: u64,
     parts: BTreeMap<u64, Part>,
     moves: Vec<Move>,
+    /// Times when workers that were handed over had left a part, until some come.
+    left: VecDeque<Instant>,
+    /// Recent time until they come, and the longest recent one in which a worker makes a part.
+    restart: Duration,
+    making: Duration,
     /// The last worker that could not work, by its number if it was let in, and the reason.
     pub(super) refused: Option<(u64, String)>,
     /// Crashes of workers, as their machines report: the last of them.
@@ -67,7 +79,7 @@ const CRASHES: usize = 1024;
 struct Part {
     rules: Rules,
     standing: Standing,
-    /// Time of its last change from no workers to some, or back.
+    /// Time of its last change from no workers to some, or to some that have made it, or back.
     since: Instant,
     waker: Option<Waker>,
 }
@@ -86,6 +98,7 @@ impl Sharing {
         self.next += 1;
         let standing = Standing {
             workers: 0,
+            ready: 0,
             most,
             need: Need::Share,
         };
@@ -154,7 +167,13 @@ impl Sharing {
             none => *none = Some(waker.clone()),
         }
         let before = std::mem::replace(&mut part.standing, standing);
-        if (before.workers == 0) != (standing.workers == 0) {
+        let has = |standing: Standing| (standing.workers > 0, standing.ready > 0);
+        if has(before) != has(standing) {
+            if standing.ready > 0 && before.ready == 0 && before.workers > 0 {
+                // A time is forgotten over some turns.
+                let longest = self.making;
+                self.making = (now - part.since).max(longest - longest / 8);
+            }
             part.since = now;
         }
         for _ in standing.workers..before.workers {
@@ -162,9 +181,14 @@ impl Sharing {
             if let Some(moving) = leaving.find(|moving| moving.from == id && moving.left.is_none())
             {
                 moving.left = Some(now);
+                self.left.push_back(now);
             }
         }
         for _ in before.workers..standing.workers {
+            self.left.retain(|&left| now - left < ON_THE_WAY);
+            if let Some(left) = self.left.pop_front() {
+                self.restart = self.restart * 3 / 4 + (now - left) / 4;
+            }
             if let Some(at) = self.moves.iter().position(|moving| moving.to == id) {
                 self.moves.remove(at);
             }
@@ -230,10 +254,11 @@ impl Sharing {
             true => !others(&|other, its| its < need && self.can_give(other, its, has)),
             false => {
                 let turn = match need {
-                    Need::Share => TURN,
+                    Need::Share => self.turn(),
                     Need::One | Need::Nothing => QUIET_TURN,
                 };
                 self.kept(id) == 1
+                    && part.standing.ready > 0
                     && has == 0
                     && now - part.since >= turn
                     && !others(&|other, its| self.can_give(other, its, has))
@@ -247,6 +272,11 @@ impl Sharing {
             });
         }
         gives
+    }
+
+    /// Returns the time that a part keeps its only worker.
+    fn turn(&self) -> Duration {
+        ((self.restart + self.making) * TURN).clamp(SHORTEST_TURN, LONGEST_TURN)
     }
 
     /// Returns true if a part can hand over a worker to one that has so many.
@@ -289,12 +319,14 @@ mod tests {
     use super::*;
 
     /// Parts that share workers in virtual time. A worker that is handed over is there again at
-    /// once.
+    /// once, and works after the time in which it makes the part.
     struct Play {
         sharing: Sharing,
         now: Instant,
         parts: BTreeMap<u64, Standing>,
         handed_over: usize,
+        making: Duration,
+        made_at: Vec<(Instant, u64)>,
     }
 
     impl Play {
@@ -304,6 +336,8 @@ mod tests {
                 now: Instant::now(),
                 parts: BTreeMap::new(),
                 handed_over: 0,
+                making: Duration::ZERO,
+                made_at: Vec::new(),
             };
             play.join();
             (0..workers).for_each(|_| play.arrive());
@@ -327,6 +361,11 @@ mod tests {
             self.sharing.set(id, self.parts[&id], waker, self.now);
         }
 
+        fn is_made(&mut self, id: u64) {
+            self.parts.get_mut(&id).unwrap().ready += 1;
+            self.tell(id);
+        }
+
         fn arrive(&mut self) {
             let first: Vec<u64> = self
                 .parts
@@ -335,18 +374,35 @@ mod tests {
                 .filter(|&id| self.sharing.is_first(id))
                 .collect();
             assert_eq!(first.len(), 1, "one lets it in");
-            self.parts.get_mut(&first[0]).unwrap().workers += 1;
-            self.tell(first[0]);
+            let first = first[0];
+            self.parts.get_mut(&first).unwrap().workers += 1;
+            self.tell(first);
+            // Time passes until it has made the part.
+            if self.making.is_zero() {
+                self.is_made(first);
+            } else {
+                self.made_at.push((self.now + self.making, first));
+            }
         }
 
         /// Lets time pass, and returns the numbers of workers.
         fn after(&mut self, millis: u64) -> Vec<usize> {
             for _ in 0..millis.div_ceil(50) {
                 self.now += Duration::from_millis(50);
+                let now = self.now;
+                for (_, id) in self
+                    .made_at
+                    .extract_if(.., |(at, _)| *at <= now)
+                    .collect::<Vec<_>>()
+                {
+                    self.is_made(id);
+                }
                 for id in self.parts.keys().copied().collect::<Vec<_>>() {
                     while self.sharing.take_surplus(id, self.now) {
                         self.handed_over += 1;
-                        self.parts.get_mut(&id).unwrap().workers -= 1;
+                        let part = self.parts.get_mut(&id).unwrap();
+                        (part.workers, part.ready) =
+                            (part.workers - 1, part.ready.saturating_sub(1));
                         self.tell(id);
                         self.arrive();
                     }
@@ -407,6 +463,22 @@ mod tests {
         assert!(had.iter().all(|&had| (80..=120).contains(&had)), "{had:?}");
     }
 
+    /// A turn that began before would be over when it has made the part.
+    #[test]
+    fn row_149_a_worker_that_takes_long_to_make_parts_works_for_each_of_them() {
+        let mut play = Play::new(0);
+        play.making = 3 * LONGEST_TURN / 10;
+        play.join();
+        play.arrive();
+        let mut worked = [0; 2];
+        for _ in 0..3000 {
+            play.after(50);
+            (0..2).for_each(|id| worked[id as usize] += play.parts[&id].ready);
+        }
+        // Each nearly half of the time.
+        assert!(worked.iter().all(|&worked| worked > 900), "{worked:?}");
+    }
+
     #[test]
     fn a_worker_on_its_way_is_not_asked_for_twice() {
         let mut sharing = Sharing::default();
@@ -416,6 +488,7 @@ mod tests {
         let set = |sharing: &mut Sharing, workers, now| {
             let standing = Standing {
                 workers,
+                ready: workers,
                 most: 8,
                 need: Need::Share,
             };
@@ -425,7 +498,7 @@ mod tests {
         sharing.join(Rules::default(), 8, now);
         assert!(sharing.take_surplus(first, now));
         // As long as it is at work there.
-        now += 10 * TURN;
+        now += 10 * LONGEST_TURN;
         assert!(!sharing.take_surplus(first, now));
         set(&mut sharing, 1, now);
         assert!(!sharing.take_surplus(first, now));

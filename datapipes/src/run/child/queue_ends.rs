@@ -91,7 +91,7 @@ impl PutEnd {
 pub(super) enum TakeEnd {
     Local(Box<ProcessTake>),
     #[cfg(feature = "remote")]
-    Remote(RemoteTake),
+    Remote(Box<RemoteTake>),
 }
 
 impl TakeEnd {

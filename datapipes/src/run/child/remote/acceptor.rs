@@ -207,6 +207,6 @@ async fn greet(stream: tokio::net::TcpStream, remote: &Remote) -> Result<Arrival
             round_trip,
         },
         orders: PutEnd::Remote(ends.put),
-        reports: TakeEnd::Remote(ends.take),
+        reports: TakeEnd::Remote(Box::new(ends.take)),
     })
 }

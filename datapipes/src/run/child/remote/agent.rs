@@ -19,11 +19,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use blake3::Hash;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
 use super::Crash;
-use super::handshake::nonce;
+use super::handshake::{executable_hash, know_executable, nonce};
 use super::leave::Leave;
 use super::link::Trainer;
 use crate::processes::TOKEN;
@@ -42,8 +43,8 @@ const IDLE: &str = "DATAPIPES_WORKER_IDLE";
 /// Variable that is set for the processes of an agent, to their [`Role`].
 const AGENT: &str = "DATAPIPES_WORKER_AGENT";
 
-/// Pauses before a process is started again: after work, and the greatest after crashes and other
-/// failures.
+/// Least time between two starts of a process, and the greatest pauses before it is started again after
+/// crashes and other failures.
 const AGAIN: Duration = Duration::from_millis(50);
 const LONGEST_CRASHED: Duration = Duration::from_millis(400);
 const LONGEST: Duration = Duration::from_secs(2);
@@ -115,13 +116,22 @@ struct Role {
     place: usize,
     /// Number among all of all machines.
     id: u64,
+    /// Hash of the executable, which takes some 0.1 s of each 100 MB of it.
+    executable: Hash,
     /// Crash of the process before it at the place.
     before: Option<Crash>,
 }
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.agent.as_raw_pid(), self.place, self.id)?;
+        let Role {
+            agent,
+            place,
+            id,
+            executable,
+            ..
+        } = self;
+        write!(f, "{} {place} {id} {executable}", agent.as_raw_pid())?;
         match &self.before {
             Some(Crash { id, process, how }) => write!(f, " {id} {process} {how}"),
             None => Ok(()),
@@ -131,15 +141,18 @@ impl fmt::Display for Role {
 
 impl Role {
     fn read(text: &str) -> Option<Role> {
-        let mut parts = text.splitn(6, ' ');
+        let mut parts = text.splitn(7, ' ');
         let mut number = || parts.next()?.parse::<u64>().ok();
         let (agent, place, id) = (number()?, number()?, number()?);
+        let executable = Hash::from_hex(parts.next()?).ok()?;
+        let mut number = || parts.next()?.parse::<u64>().ok();
         let before = number().zip(number());
         let how = parts.next();
         Some(Role {
             agent: Pid::from_raw(agent.try_into().ok()?)?,
             place: place as usize,
             id,
+            executable,
             before: before.zip(how).map(|((id, process), how)| Crash {
                 id,
                 process: process as u32,
@@ -319,13 +332,13 @@ impl Agent {
                     }
                     state.worked = Instant::now();
                     pause = match begun.elapsed() < LONGEST {
-                        true => (pause * 2).min(LONGEST_CRASHED),
+                        true => (pause * 2).clamp(AGAIN, LONGEST_CRASHED),
                         false => AGAIN,
                     };
                     before = Some(crash);
                 }
                 Ok(Ok((Ended::Alone, why))) => {
-                    pause = (pause * 2).min(LONGEST);
+                    pause = (pause * 2).clamp(AGAIN, LONGEST);
                     state.say(format!("{why}; it tries again"));
                 }
                 Ok(Ok((Ended::Refused, why))) => {
@@ -333,7 +346,8 @@ impl Agent {
                     state.say(why);
                 }
                 Ok(Ok(_)) => {
-                    pause = AGAIN;
+                    // Another part may wait for it.
+                    pause = AGAIN.saturating_sub(begun.elapsed());
                     before = None;
                     state.worked = Instant::now();
                     state.said.clear();
@@ -355,6 +369,7 @@ impl Agent {
             agent: rustix::process::getpid(),
             place,
             id: u64::from_le_bytes(*id),
+            executable: executable_hash().map_err(io::Error::other)?,
             before,
         };
         let (told, tells) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -429,6 +444,7 @@ fn work(urls: &str, role: &str) -> i32 {
         let wrong = || io::Error::other(format!("{AGENT} is `{role}`, but no agent started it"));
         let role = Role::read(role).ok_or_else(wrong)?;
         isolate::die_with(role.agent)?;
+        know_executable(role.executable);
         executable::become_child();
         let agent = Listener::take()?;
         let end = block_end_signals()?;
@@ -471,7 +487,7 @@ fn work(urls: &str, role: &str) -> i32 {
         leave.at_work.store(true, Ordering::Relaxed);
         watch(lifeline.map_err(Error::io)?, agent.clone(), leave.clone()).map_err(Error::io)?;
         Ok(ChildEnds {
-            orders: TakeEnd::Remote(ends.take),
+            orders: TakeEnd::Remote(Box::new(ends.take)),
             reports: PutEnd::Remote(ends.put),
             lifeline: None,
             leave: Some(leave.clone()),
@@ -545,11 +561,12 @@ mod tests {
                 agent: rustix::process::getpid(),
                 place: 3,
                 id: 1 << 63,
+                executable: blake3::hash(b"any"),
                 before,
             };
             assert_eq!(Role::read(&role.to_string()), Some(role));
         }
-        for wrong in ["", "0 1 2", "1 2", "x 1 2"] {
+        for wrong in ["", "0 1 2", "1 2", "x 1 2", "1 1 2", "1 1 2 33"] {
             assert_eq!(Role::read(wrong), None, "{wrong}");
         }
     }

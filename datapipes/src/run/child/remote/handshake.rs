@@ -94,7 +94,6 @@ impl Ends {
 
 /// Receives a worker's greeting; an error in it is a reason to refuse the worker.
 async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
-    let ours = executable()?;
     ends.receive(|from| {
             if String::decode(from)? != MAGIC {
                 return Err(damaged("no greeting of a worker"));
@@ -107,7 +106,7 @@ async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
                     "it speaks version {version} of the protocol, and this program version {PROTOCOL}"
                 )));
             }
-            let executable = Hash::from_bytes(Wire::decode(from)?);
+            let (ours, theirs) = (executable_hash()?, Hash::from_bytes(Wire::decode(from)?));
             let greeting = Greeting {
                 machine: Wire::decode(from)?,
                 process: Wire::decode(from)?,
@@ -116,12 +115,12 @@ async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
                 before: Option::<(u64, u32, String)>::decode(from)?
                     .map(|(id, process, how)| Crash { id, process, how }),
             };
-            Ok(if executable == ours {
+            Ok(if theirs == ours {
                 Ok(greeting)
             } else {
                 Err(format!(
                     "it runs another executable ({}) than the trainer ({}): both have to be copies of one file",
-                    short(executable),
+                    short(theirs),
                     short(ours)
                 ))
             })
@@ -141,7 +140,7 @@ pub(super) async fn let_in(ends: &mut Ends, token: &str) -> Result<(Greeting, Du
         Err(why) => return refuse(ends, why).await,
     };
     let nonce = nonce()?;
-    let (ours, binding) = (executable()?, ends.binding);
+    let (ours, binding) = (executable_hash()?, ends.binding);
     let proof = |side| prove(side, token, &greeting.nonce, &nonce, ours, &binding);
     ends.send(&(true, nonce, *proof("trainer").as_bytes()))
         .await?;
@@ -187,7 +186,7 @@ pub(super) async fn enter(
     id: u64,
     before: Option<&Crash>,
 ) -> Result<()> {
-    let ours = executable()?;
+    let ours = executable_hash()?;
     let our_nonce = nonce()?;
     let about = (machine(), std::process::id(), our_nonce, id);
     let before = before.map(|crash| (crash.id, crash.process, crash.how.clone()));
@@ -220,6 +219,8 @@ pub(super) async fn enter(
 /// that was let in.
 #[cfg(feature = "testing")]
 pub(crate) fn hear(bytes: &[u8]) {
+    // Both sides compare it. The program of a fuzz target does not call `worker::init`.
+    super::super::executable::hold_executable();
     let ends = || {
         let read = std::io::Cursor::new(bytes.to_vec());
         Ends::new(Box::pin(read), Box::pin(tokio::io::sink()), [0; 32])
@@ -268,20 +269,28 @@ fn prove(
     hasher.finalize()
 }
 
+/// Hash of this process's executable, once it is known.
+static EXECUTABLE: OnceLock<Hash> = OnceLock::new();
+
+/// Sets the hash of this process's executable, which its agent has made.
+pub(super) fn know_executable(hash: Hash) {
+    let _ = EXECUTABLE.set(hash);
+}
+
 /// Returns the hash of this process's executable.
-fn executable() -> Result<Hash> {
-    static HASH: OnceLock<Hash> = OnceLock::new();
-    if let Some(hash) = HASH.get() {
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn executable_hash() -> Result<Hash> {
+    if let Some(hash) = EXECUTABLE.get() {
         return Ok(*hash);
     }
     let hash = || -> io::Result<Hash> {
-        let mut hasher = blake3::Hasher::new();
-        let mut file = super::super::executable::open()?;
-        io::copy(&mut file, &mut hasher)?;
-        Ok(hasher.finalize())
+        let file = super::super::executable::open()?;
+        Ok(blake3::Hasher::new().update_reader(file)?.finalize())
     };
     let hash = hash().map_err(|error| Error::io(error).within("cannot read this executable"))?;
-    Ok(*HASH.get_or_init(|| hash))
+    Ok(*EXECUTABLE.get_or_init(|| hash))
 }
 
 fn short(hash: Hash) -> String {
@@ -309,5 +318,45 @@ fn machine() -> String {
         "unknown".to_owned()
     } else {
         name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ends of a worker and a trainer.
+    fn connected() -> [Ends; 2] {
+        let (worker, trainer) = tokio::io::duplex(1 << 16);
+        [worker, trainer].map(|side| {
+            let (read, write) = tokio::io::split(side);
+            Ends::new(Box::pin(read), Box::pin(write), [0; 32])
+        })
+    }
+
+    #[test]
+    fn row_144_another_version_of_the_protocol_is_refused_by_name_on_both_sides() {
+        let [mut worker, mut trainer] = connected();
+        let enters = async {
+            // Of a version with other fields after it.
+            let about = (
+                MAGIC.to_owned(),
+                PROTOCOL + 1,
+                "more than this one knows".to_owned(),
+            );
+            worker.send(&about).await.unwrap();
+            worker.receive(verdict).await.unwrap_err()
+        };
+        let (told, refused) =
+            crate::run::block_on(async { futures::join!(enters, let_in(&mut trainer, "token")) });
+        let refused = refused.map(drop).unwrap_err();
+        for error in [told, refused] {
+            let why = format!(
+                "it speaks version {} of the protocol, and this program version {PROTOCOL}",
+                PROTOCOL + 1
+            );
+            assert_eq!(error.kind(), ErrorKind::Denied);
+            assert!(error.message().contains(&why), "{error}");
+        }
     }
 }

@@ -98,11 +98,12 @@ impl<E: Entrance> Workers<E> {
         let need = match self.shared.workers() {
             _ if !self.shared.has_epoch() => Need::Nothing,
             0 if !self.shared.has_work() => Need::Nothing,
-            workers if workers > 0 && self.shared.is_quiet_for(QUIET) => Need::One,
+            _ if self.shared.ready_workers() > 0 && self.shared.is_quiet_for(QUIET) => Need::One,
             _ => Need::Share,
         };
         let standing = Standing {
             workers: self.shared.workers(),
+            ready: self.shared.ready_workers(),
             most: self.shared.workers() + self.places.len(),
             need,
         };

@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
@@ -34,13 +36,14 @@ use crate::run::child::queue_ends::{PutEnd, TakeEnd};
 use crate::run::child::remote::{Arrival, Entrance, RemoteWorker, Workers};
 use crate::run::child::slots::SlotsShared;
 use crate::run::segment::Segment;
-use crate::run::segment::tests::{Jobs, segment, settings};
-use crate::{Arity, Chunk, Rank, Remote, Result, Rng, Work, Writer};
+use crate::run::segment::tests::{Jobs, segment, settings as segment_settings};
+use crate::{Arity, Chunk, Rank, Remote, Result, Rng, Work, Writer, settings};
 
 /// Time of an item at a worker that is not slow: some come together in a job.
 const ITEM: Duration = Duration::from_millis(1);
-/// Time after which a worker that ended is there again.
+/// Time after which a worker that ended is there again, and one that was handed over.
 const RESTART: Duration = Duration::from_millis(100);
+const HANDED_OVER: Duration = Duration::from_millis(25);
 /// Virtual time in which an epoch has to end.
 const PATIENCE: Duration = Duration::from_secs(3600);
 const WIDE: Limits = Limits {
@@ -67,10 +70,20 @@ struct Machine {
     stopped: Cell<Option<Instant>>,
     /// Time that a message takes to it, and from it.
     distance: Cell<Duration>,
+    /// Bytes that its network carries in a second, in each direction; any number if it is `None`.
+    rate: Cell<Option<u32>>,
+    /// Bytes that it has sent.
+    sent: Cell<u64>,
+    /// Time in which a process makes the part.
+    making: Cell<Duration>,
+    /// Number of orders that it got.
+    orders: Cell<u64>,
     /// The process is to end.
     dies: Cell<bool>,
     /// The process is to send something that no worker sends.
     lies: Cell<bool>,
+    /// Number of processes that ended by themselves.
+    ended: Cell<u64>,
     /// Number of items made.
     made: Cell<u64>,
 }
@@ -82,8 +95,13 @@ impl Machine {
             slow: Cell::new(1),
             stopped: Cell::new(None),
             distance: Cell::default(),
+            rate: Cell::new(None),
+            sent: Cell::new(0),
+            making: Cell::default(),
+            orders: Cell::new(0),
             dies: Cell::new(false),
             lies: Cell::new(false),
+            ended: Cell::new(0),
             made: Cell::new(0),
         }
     }
@@ -128,6 +146,7 @@ impl Process {
             let parcel = parcel.await?;
             self.machine.stands_still().await;
             if self.machine.dies.replace(false) {
+                self.machine.ended.set(self.machine.ended.get() + 1);
                 return None;
             }
             if self.machine.lies.replace(false) {
@@ -143,8 +162,12 @@ impl Process {
     async fn order(&mut self, parcel: &Parcel) -> Option<()> {
         let mut from = parcel.reader();
         match Order::read(&mut from).expect("an order") {
-            Order::Hello => self.send(&Report::Ready, None).await?,
+            Order::Hello => {
+                sleep(self.machine.making.get()).await;
+                self.send(&Report::Ready, None).await?;
+            }
             Order::Job(facts, _) => {
+                self.machine.orders.set(self.machine.orders.get() + 1);
                 let chunk = self.wire.decode(&mut from).expect("a chunk");
                 self.jobs.push_back(Doing {
                     facts,
@@ -275,12 +298,19 @@ fn draw(seed: &Cell<u64>) -> Rng {
     Rng::from_key([seed.get(), 2, 3, 4])
 }
 
-/// Passes bytes on, each piece after the distance of a machine.
-async fn pass_on(mut from: DuplexStream, mut to: DuplexStream, machine: Rc<Machine>) {
+/// Passes bytes on, one piece after the other at the rate of a machine's network, and each after the
+/// distance. `sends` is true of what the machine sends.
+async fn pass_on(mut from: DuplexStream, mut to: DuplexStream, machine: Rc<Machine>, sends: bool) {
     let (send, mut pieces) = mpsc::unbounded_channel();
     let near = async move {
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; 1500];
         while let Ok(len @ 1..) = from.read(&mut buffer).await {
+            if let Some(rate) = machine.rate.get() {
+                sleep(Duration::from_secs(len as u64) / rate).await;
+            }
+            if sends {
+                machine.sent.set(machine.sent.get() + len as u64);
+            }
             let due = Instant::now() + machine.distance.get();
             if send.send((due, buffer[..len].to_vec())).is_err() {
                 break;
@@ -298,11 +328,11 @@ async fn pass_on(mut from: DuplexStream, mut to: DuplexStream, machine: Rc<Machi
     futures::join!(near, far);
 }
 
-/// Makes a connection through which one side sends to the other.
-fn link(machine: &Rc<Machine>) -> (RemotePut, RemoteTake) {
+/// Makes a connection through which one side sends to the other: the machine, or the trainer.
+fn link(machine: &Rc<Machine>, sends: bool) -> (RemotePut, RemoteTake) {
     let (put, near) = tokio::io::duplex(1 << 20);
     let (far, take) = tokio::io::duplex(1 << 20);
-    spawn_local(pass_on(near, far, machine.clone()));
+    spawn_local(pass_on(near, far, machine.clone(), sends));
     let take = RemoteTake::new(Box::pin(take), 1 << 30);
     (RemotePut::new(Box::pin(put), WIDE), take)
 }
@@ -313,8 +343,8 @@ fn start(
     (place, process): (usize, u32),
     seed: &Rc<Cell<u64>>,
 ) -> (Arrival, JoinHandle<Option<()>>) {
-    let (to_worker, orders) = link(machine);
-    let (to_trainer, reports) = link(machine);
+    let (to_worker, orders) = link(machine, false);
+    let (to_trainer, reports) = link(machine, true);
     let body = Process {
         machine: machine.clone(),
         orders,
@@ -330,14 +360,14 @@ fn start(
             round_trip: machine.distance.get() * 2,
         },
         orders: PutEnd::Remote(to_worker),
-        reports: TakeEnd::Remote(reports),
+        reports: TakeEnd::Remote(Box::new(reports)),
     };
     (arrival, spawn_local(body.run(seed.clone())))
 }
 
 fn plan(remote: Remote) -> Arc<ChildrenPlan> {
     let processes = remote.processes();
-    let flow = settings(Work::Cpu, 1, &Jobs::default());
+    let flow = segment_settings(Work::Cpu, 1, &Jobs::default());
     let hello = Hello {
         recipes: Vec::new(),
         names: Vec::new(),
@@ -406,12 +436,14 @@ struct Trainer {
     jobs: Jobs,
     counters: Arc<Counters>,
     items: u64,
+    order: settings::Order,
 }
 
 impl Trainer {
-    fn new(items: u64, workers: usize) -> Trainer {
+    fn new(items: u64, workers: usize, order: settings::Order) -> Trainer {
         let jobs = Jobs::default();
-        let mut settings = settings(Work::Cpu, workers, &jobs);
+        let mut settings = segment_settings(Work::Cpu, workers, &jobs);
+        settings.order = order;
         // As many jobs as there may be: how many are worth it is measured by another clock.
         (settings.processes, settings.set_by_user) = (true, true);
         Trainer {
@@ -419,6 +451,7 @@ impl Trainer {
             segment: segment(items, settings),
             jobs,
             items,
+            order,
         }
     }
 
@@ -431,6 +464,11 @@ impl Trainer {
     ) -> [Duration; 2] {
         let begun = Instant::now();
         let (mut next, mut first, mut last, mut pause) = (0, None, begun, Duration::ZERO);
+        let may_move = match self.order {
+            settings::Order::Bounded(places) => places as u64,
+            _ => 0,
+        };
+        let mut came = vec![false; self.items as usize];
         let whole = poll_fn(|cx| {
             loop {
                 let polled = self.segment.poll_chunk(cx, Demand::up_to(1 << 20));
@@ -444,7 +482,12 @@ impl Trainer {
                     Poll::Pending => return Poll::Pending,
                 };
                 for item in *chunk.chunk.downcast::<Chunk<u64>>().unwrap() {
-                    assert_eq!(item.unwrap().into_inner(), next);
+                    let item = item.unwrap().into_inner();
+                    assert!(item.abs_diff(next) <= may_move, "{item} at place {next}");
+                    assert!(
+                        !std::mem::replace(&mut came[item as usize], true),
+                        "{item} twice"
+                    );
                     next += 1;
                 }
                 let silence = last.elapsed();
@@ -476,6 +519,76 @@ struct Epoch {
     made: u64,
     late: u64,
     died: u64,
+    /// Number of pieces of work that were given to workers.
+    orders: u64,
+}
+
+impl Epoch {
+    /// Counts an epoch that was read beside others.
+    fn add(&mut self, [first, pause]: [Duration; 2], figures: &ChildFigures) {
+        self.first = self.first.max(first);
+        self.pause = self.pause.max(pause);
+        self.late += figures.late.load(Ordering::Relaxed);
+        self.died += figures.died.load(Ordering::Relaxed);
+    }
+
+    /// Sets what all machines have done since a time.
+    fn count(mut self, begun: Instant, machines: &[Rc<Machine>]) -> Epoch {
+        self.time = begun.elapsed();
+        self.made = machines.iter().map(|machine| machine.made.get()).sum();
+        self.orders = machines.iter().map(|machine| machine.orders.get()).sum();
+        self
+    }
+}
+
+/// Epochs that are read at once, each with workers of its own.
+struct Epochs {
+    remote: Remote,
+    order: settings::Order,
+    ranks: usize,
+}
+
+impl Default for Epochs {
+    fn default() -> Epochs {
+        Epochs {
+            remote: listen(),
+            order: settings::Order::Strict,
+            ranks: 1,
+        }
+    }
+}
+
+impl Epochs {
+    /// Reads so many items by each rank, made by so many workers of each. `faults` runs beside it.
+    fn read<F: Future<Output = ()> + 'static>(
+        self,
+        items: u64,
+        (workers, item): (usize, Duration),
+        faults: impl FnOnce(Vec<Rc<Machine>>) -> F,
+    ) -> Epoch {
+        let machines = machines(self.ranks * workers, item);
+        simulate(async {
+            let seed = Rc::new(Cell::new(0));
+            spawn_local(faults(machines.clone()));
+            let remote = self.remote.at_most(workers);
+            let begun = Instant::now();
+            let mut reads = FuturesUnordered::new();
+            for of_rank in machines.chunks(workers) {
+                let shared = Rc::new(SlotsShared::new(plan(remote.clone())));
+                for (place, machine) in of_rank.iter().enumerate() {
+                    let (shared, machine) = (shared.clone(), machine.clone());
+                    spawn_local(keep_worker(shared, place, machine, seed.clone()));
+                }
+                let trainer = Trainer::new(items, workers, self.order);
+                reads.push(async move { (trainer.read(&shared, |_| {}).await, shared) });
+            }
+            let mut all = Epoch::default();
+            while let Some((times, shared)) = reads.next().await {
+                all.add(times, &shared.plan.figures);
+            }
+            all.count(begun, &machines)
+        })
+    }
 }
 
 /// Reads an epoch of so many items, made by so many workers. `faults` runs beside it.
@@ -484,36 +597,7 @@ fn epoch<F: Future<Output = ()> + 'static>(
     workers: (usize, Duration),
     faults: impl FnOnce(Vec<Rc<Machine>>) -> F,
 ) -> Epoch {
-    epoch_of(listen(), items, workers, faults)
-}
-
-fn epoch_of<F: Future<Output = ()> + 'static>(
-    remote: Remote,
-    items: u64,
-    (workers, item): (usize, Duration),
-    faults: impl FnOnce(Vec<Rc<Machine>>) -> F,
-) -> Epoch {
-    let machines = machines(workers, item);
-    simulate(async {
-        let shared = Rc::new(SlotsShared::new(plan(remote.at_most(workers))));
-        let seed = Rc::new(Cell::new(0));
-        spawn_local(faults(machines.clone()));
-        for (place, machine) in machines.iter().enumerate() {
-            let (shared, machine) = (shared.clone(), machine.clone());
-            spawn_local(keep_worker(shared, place, machine, seed.clone()));
-        }
-        let begun = Instant::now();
-        let [first, pause] = Trainer::new(items, workers).read(&shared, |_| {}).await;
-        let figures = &shared.plan.figures;
-        Epoch {
-            time: begun.elapsed(),
-            first,
-            pause,
-            made: machines.iter().map(|machine| machine.made.get()).sum(),
-            late: figures.late.load(Ordering::Relaxed),
-            died: figures.died.load(Ordering::Relaxed),
-        }
-    })
+    Epochs::default().read(items, workers, faults)
 }
 
 #[test]
@@ -553,9 +637,12 @@ fn row_139_a_worker_that_may_stand_still_for_ever_is_told_of() {
         level: 2,
     };
     let made = tracing::subscriber::with_default(log, || {
-        let remote = listen().time_limit(Duration::MAX);
+        let epochs = Epochs {
+            remote: listen().time_limit(Duration::MAX),
+            ..Epochs::default()
+        };
         let workers = (2, Duration::from_millis(50));
-        epoch_of(remote, 2400, workers, |machines| async move {
+        epochs.read(2400, workers, |machines| async move {
             sleep(Duration::from_secs(1)).await;
             let until = Instant::now() + PATIENCE;
             machines[0].stopped.set(Some(until));
@@ -583,6 +670,45 @@ fn a_worker_whose_network_becomes_slower_gets_more_work_ahead() {
     );
 }
 
+/// Bytes that a slow network carries in a second: of some 280 items, where a worker makes 1,000.
+const SLOW_NETWORK: u32 = 5000;
+
+/// A worker whose network is the slowest part has work for all of the time, and no more of it than there
+/// is on the way anyway.
+#[test]
+fn a_slow_network_is_in_use_all_the_time() {
+    let known = Rc::new(Cell::new(0));
+    let sent = known.clone();
+    let made = epoch(20_000, (1, ITEM), |machines| async move {
+        machines[0].rate.set(Some(SLOW_NETWORK));
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            sent.set(machines[0].sent.get());
+        }
+    });
+    let needed = Duration::from_secs(known.get()) / SLOW_NETWORK;
+    println!("{made:?}, the network {needed:?}");
+    assert!(made.time > ITEM * 40_000, "the network is slower: {made:?}");
+    assert!(
+        made.time < needed * 21 / 20,
+        "{made:?} instead of {needed:?}"
+    );
+    assert_eq!((made.late, made.died), (0, 0), "{made:?}");
+}
+
+/// What a worker with a slow network is late with is done by others, and the others wait for nothing else.
+#[test]
+fn row_151_a_slow_network_of_one_worker_costs_others_nothing() {
+    let made = epoch(40_000, (4, ITEM), |machines| async move {
+        machines[0].rate.set(Some(SLOW_NETWORK));
+    });
+    println!("{made:?}");
+    // The other three make as much without it.
+    assert!(made.time < ITEM * 40_000 / 3 * 21 / 20, "{made:?}");
+    assert!(made.pause < Duration::from_millis(800), "{made:?}");
+    assert_eq!(made.died, 0, "{made:?}");
+}
+
 /// Others have work for two seconds when it begins to stand still.
 #[test]
 fn row_151_a_worker_that_stands_still_holds_up_others_for_about_the_usual_time_of_its_work() {
@@ -594,6 +720,22 @@ fn row_151_a_worker_that_stands_still_holds_up_others_for_about_the_usual_time_o
     });
     assert!(made.late > 0, "{made:?}");
     assert!(made.pause < Duration::from_millis(800), "{made:?}");
+}
+
+#[test]
+fn row_151_in_bounded_order_a_worker_that_stands_still_holds_up_nobody() {
+    let item = Duration::from_millis(50);
+    let epochs = Epochs {
+        order: settings::Order::Bounded(2000),
+        ..Epochs::default()
+    };
+    let made = epochs.read(4000, (4, item), |machines| async move {
+        sleep(Duration::from_secs(10)).await;
+        let until = Instant::now() + Duration::from_secs(60);
+        machines[0].stopped.set(Some(until));
+    });
+    println!("{made:?}");
+    assert!(made.pause < item * 2, "{made:?}");
 }
 
 /// A worker that does late work, too, answers in part and is late with the rest before the first one
@@ -676,9 +818,11 @@ impl Pool {
             let (arrival, body) = start(&machine, (place, process), &seed);
             self.waiting.borrow_mut().push_back(arrival);
             self.wakers.take().into_iter().for_each(Waker::wake);
+            let ended = machine.ended.get();
             let _ = body.await;
             machine.stands_still().await;
-            sleep(RESTART).await;
+            let is_handed_over = machine.ended.get() == ended;
+            sleep(if is_handed_over { HANDED_OVER } else { RESTART }).await;
         }
     }
 }
@@ -746,12 +890,9 @@ fn shared_epochs<F: Future<Output = ()> + 'static>(
             let mut there: Workers<Door> = Workers::new(&shared).unwrap();
             let send = send.clone();
             spawn_local(async move {
-                let trainer = Trainer::new(items, workers);
-                let [first, pause] = trainer.read(&shared, |cx| there.poll(cx)).await;
-                let figures = &shared.plan.figures;
-                let late = figures.late.load(Ordering::Relaxed);
-                let died = figures.died.load(Ordering::Relaxed);
-                send.send((first, pause, late, died)).unwrap();
+                let trainer = Trainer::new(items, workers, settings::Order::Strict);
+                let times = trainer.read(&shared, |cx| there.poll(cx)).await;
+                send.send((times, shared.clone())).unwrap();
                 // Others get its workers.
                 shared.release();
                 poll_fn(|cx| {
@@ -763,15 +904,10 @@ fn shared_epochs<F: Future<Output = ()> + 'static>(
         }
         let mut all = Epoch::default();
         for _ in 0..parts {
-            let (first, pause, late, died) = results.recv().await.unwrap();
-            all.first = all.first.max(first);
-            all.pause = all.pause.max(pause);
-            all.late += late;
-            all.died += died;
+            let (times, shared) = results.recv().await.unwrap();
+            all.add(times, &shared.plan.figures);
         }
-        all.time = begun.elapsed();
-        all.made = machines.iter().map(|machine| machine.made.get()).sum();
-        all
+        all.count(begun, &machines)
     })
 }
 
@@ -787,6 +923,20 @@ fn parts_that_share_workers_lose_no_time() {
             "{made:?} instead of {:?}",
             item * 600
         );
+    }
+}
+
+/// If a turn began before it has made the part, it would be over by then, and nobody would ever work.
+#[test]
+fn row_149_a_worker_that_takes_longer_than_a_turn_to_make_parts_works_for_all() {
+    let item = Duration::from_millis(50);
+    for making in [500, 3000] {
+        let made = shared_epochs((3, 400), (1, item), move |machines| async move {
+            machines[0].making.set(Duration::from_millis(making));
+        });
+        println!("{making} ms: {made:?}");
+        assert!(made.time < item * 1200 * 3, "{made:?}");
+        assert_eq!(made.made, 1200);
     }
 }
 
@@ -858,6 +1008,50 @@ fn rates_of_shares() {
                 made.pause,
                 made.late,
                 made.died,
+            );
+        }
+    }
+}
+
+/// `cargo test -- simulation::rates_of_ranks --ignored --nocapture`
+#[test]
+#[ignore = "prints figures"]
+fn rates_of_ranks() {
+    let item = Duration::from_millis(50);
+    for (ranks, workers) in [(1, 16), (8, 16), (64, 4), (64, 16)] {
+        for faulty in [false, true] {
+            let is_slow = move |place: usize| faulty && place % 10 == 5;
+            let slow = (0..ranks * workers).filter(|&place| is_slow(place)).count();
+            // The rank with the most slow machines is the last.
+            let slow_of_rank = |rank: usize| {
+                (0..workers)
+                    .filter(|at| is_slow(rank * workers + at))
+                    .count()
+            };
+            let most = (0..ranks).map(slow_of_rank).max().unwrap_or(0);
+            let seconds = 60.0;
+            let speed = workers as f64 - most as f64 * 0.9;
+            let items = (speed * seconds / item.as_secs_f64()) as u64;
+            let begun = std::time::Instant::now();
+            let epochs = Epochs {
+                ranks,
+                ..Epochs::default()
+            };
+            let made = epochs.read(items, (workers, item), move |machines| {
+                slow_and_lost(machines, is_slow, faulty)
+            });
+            println!(
+                "{ranks} ranks with {workers} workers each, {slow} of all 10 times slower, one lost each second: {faulty}: rate \
+                 {:.3} of the ideal of the slowest rank, work done twice {:.4}, first items after {:?}, longest pause {:?}, \
+                 {:.0} pieces of work a second, {} late, {} ended; {:.1} s of a core",
+                seconds / made.time.as_secs_f64(),
+                made.made as f64 / (items * ranks as u64) as f64 - 1.0,
+                made.first,
+                made.pause,
+                made.orders as f64 / made.time.as_secs_f64(),
+                made.late,
+                made.died,
+                begun.elapsed().as_secs_f64(),
             );
         }
     }
