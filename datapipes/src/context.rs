@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use futures::channel::oneshot;
 
-use crate::batch_buffer::RowCursor;
+use crate::batch_buffer::{RowCursor, spare};
 use crate::checkpoint::NodeState;
 use crate::histogram::DurationRecorder;
 use crate::rng::{Rng, mix_bits};
@@ -338,14 +338,15 @@ impl Context {
     ///
     /// A pipe that uses this method declares it by [`Hints::rows`](crate::Hints::rows),
     /// and asks for one tensor for each item, before any step that may fail. The tensor's numbers
-    /// are zero, or left over from an earlier batch.
+    /// are zero, or left over from an earlier tensor.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.
     pub fn row<T: Element>(&self, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let len = checked_len(&shape, T::DTYPE)?;
-        match self.0.rows.as_ref().and_then(|rows| rows.next::<T>(len)) {
+        let row = self.0.rows.as_ref().and_then(|rows| rows.next::<T>(len));
+        match row.or_else(|| spare::<T>(len)) {
             Some(part) => Ok(Tensor::pooled(part, shape)),
             None => Tensor::zeros(T::DTYPE, shape),
         }

@@ -32,19 +32,17 @@ pub(super) fn leave() {
     }
 }
 
-/// Returns kept memory of at least this length, if there is some.
+/// Returns kept memory with room for this length, if there is some. It has any contents.
 pub(super) fn take(len: usize) -> Option<Vec<u8>> {
     let kept = &mut lock(&KEPT).memory;
     // Memory of a larger slice is not counted with this one, so it has to be of about the same length.
-    let place = kept
-        .iter()
-        .position(|memory| memory.len() >= len && memory.capacity() - len <= len / 8)?;
+    let fits = |memory: &Vec<u8>| memory.capacity() >= len && memory.capacity() - len <= len / 8;
+    let place = kept.iter().position(fits)?;
     Some(kept.swap_remove(place))
 }
 
 /// Keeps memory for later, instead of the oldest.
-pub(super) fn keep(mut memory: Vec<u8>) {
-    memory.resize(memory.capacity(), 0);
+pub(super) fn keep(memory: Vec<u8>) {
     let mut kept = lock(&KEPT);
     if kept.connections == 0 {
         return;

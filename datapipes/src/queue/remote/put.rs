@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::IoSlice;
 use std::task::{Context, Poll, Waker, ready};
 
 use super::{MOST_SLICES, WriteHalf, memory};
@@ -135,13 +136,7 @@ impl RemotePut {
         // Small messages go together. Large ones are not copied as far as there is room for them.
         let mut sent = 0;
         if self.waiting.is_empty() && len > TOGETHER && !self.gone {
-            for part in std::iter::once(&start[..]).chain(slices.iter().copied()) {
-                let wrote = self.write_now(part);
-                sent += wrote;
-                if wrote < part.len() {
-                    break;
-                }
-            }
+            sent = self.write_now(std::iter::once(&start[..]).chain(slices.iter().copied()));
         }
         let mut frame = start;
         let mut skip = sent.saturating_sub(frame.len());
@@ -173,17 +168,22 @@ impl RemotePut {
 
     /// Writes as much as the socket accepts, and returns how much that is. An error shows at the
     /// next flush.
-    fn write_now(&mut self, bytes: &[u8]) -> usize {
-        let mut at = 0;
+    fn write_now<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) -> usize {
+        // Together: a first part that is sent alone would wake the other end for itself.
+        let mut parts: Vec<IoSlice<'_>> = parts.map(IoSlice::new).collect();
+        let mut left = &mut parts[..];
+        let mut sent = 0;
         let mut nobody = Context::from_waker(Waker::noop());
-        while at < bytes.len() {
-            match self.write.as_mut().poll_write(&mut nobody, &bytes[at..]) {
-                Poll::Ready(Ok(len @ 1..)) => at += len,
-                _ => break,
-            }
+        while !left.is_empty() {
+            let write = self.write.as_mut();
+            let Poll::Ready(Ok(len @ 1..)) = write.poll_write_vectored(&mut nobody, left) else {
+                break;
+            };
+            sent += len;
+            IoSlice::advance_slices(&mut left, len);
         }
-        self.unflushed |= at > 0;
-        at
+        self.unflushed |= sent > 0;
+        sent
     }
 
     /// Does the second half of [`send`](RemotePut::send). What waits is written by the next

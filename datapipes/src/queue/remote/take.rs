@@ -15,6 +15,12 @@ use crate::{Error, ErrorKind, Result};
 const START: usize = 8;
 /// Bytes read at once of small messages.
 const BUFFER: usize = 64 << 10;
+/// The same of a message that may have slices, which are then read to where they stay.
+const HEAD: usize = 4 << 10;
+/// Least part of a slice that is read to where it stays.
+const DIRECT: usize = 16 << 10;
+/// Number of messages without slices after one with some that are taken for one that may have them.
+const MAY_HAVE_SLICES: u8 = 8;
 /// Bytes of a slice for which memory is made before they arrive; after that it doubles.
 const AT_ONCE: usize = 64 << 20;
 
@@ -27,6 +33,8 @@ pub(crate) struct RemoteTake {
     buffer: Box<[u8]>,
     at: usize,
     filled: usize,
+    /// Number of the next messages that may have slices.
+    slices_ahead: u8,
     /// Number of bytes read so far.
     read_bytes: u64,
     /// Greatest length of a message.
@@ -53,7 +61,11 @@ impl Begun {
     fn slice(&self) -> Filling {
         let len = self.lengths.get(self.slices.len()).copied().unwrap_or(0) as usize;
         match memory::take(len).filter(|_| len > 0) {
-            Some(memory) => Filling { memory, at: 0, len },
+            Some(mut memory) => {
+                // Only what no message was in before has to be filled.
+                memory.resize(memory.len().max(len), 0);
+                Filling { memory, at: 0, len }
+            }
             None => Filling::new(len),
         }
     }
@@ -139,6 +151,7 @@ impl RemoteTake {
             buffer: vec![0; BUFFER].into(),
             at: 0,
             filled: 0,
+            slices_ahead: 0,
             read_bytes: 0,
             most,
             begun: None,
@@ -190,7 +203,11 @@ impl RemoteTake {
             slices: Vec::new(),
         });
         loop {
-            match self.poll_fill(cx, &mut begun.filling)? {
+            let direct = match begun.stage {
+                Stage::Slices => DIRECT,
+                _ => BUFFER,
+            };
+            match self.poll_fill(cx, &mut begun.filling, direct)? {
                 Poll::Ready(true) => (),
                 Poll::Ready(false) => {
                     let is_whole = matches!(begun.stage, Stage::Start) && begun.filling.at == 0;
@@ -214,6 +231,10 @@ impl RemoteTake {
                     if slices > MOST_SLICES || head as u64 > self.most {
                         return Poll::Ready(Err(too_large(head as u64, slices)));
                     }
+                    self.slices_ahead = match slices {
+                        0 => self.slices_ahead.saturating_sub(1),
+                        _ => MAY_HAVE_SLICES,
+                    };
                     begun.head_len = head;
                     begun.filling = Filling::new(8 * slices);
                     begun.stage = Stage::Lengths;
@@ -252,8 +273,14 @@ impl RemoteTake {
         }
     }
 
-    /// Ready with `true` once all of the memory is filled, or with `false` at the end of the stream.
-    fn poll_fill(&mut self, cx: &mut Context<'_>, filling: &mut Filling) -> Result<Poll<bool>> {
+    /// Ready with `true` once all of the memory is filled, or with `false` at the end of the stream. If at
+    /// least `direct` bytes are missing, they are read to where they stay.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        filling: &mut Filling,
+        direct: usize,
+    ) -> Result<Poll<bool>> {
         while filling.at < filling.len {
             let rest = filling.rest()?;
             let ready = &self.buffer[self.at..self.filled];
@@ -265,8 +292,15 @@ impl RemoteTake {
                 continue;
             }
             // Small parts are read together with what follows.
-            let is_direct = rest.len() >= self.buffer.len();
-            let mut buffer = ReadBuf::new(if is_direct { rest } else { &mut self.buffer });
+            let is_direct = rest.len() >= direct;
+            let together = match self.slices_ahead {
+                0 => BUFFER,
+                _ => HEAD.max(rest.len()),
+            };
+            let mut buffer = ReadBuf::new(match is_direct {
+                true => rest,
+                false => &mut self.buffer[..together],
+            });
             let Poll::Ready(read) = self.read.as_mut().poll_read(cx, &mut buffer) else {
                 return Ok(Poll::Pending);
             };
