@@ -90,17 +90,13 @@ fn main() -> Result<(), BoxError> {
     for _ in 0..3 {
         machines.push(Machine::start(trainer)?);
     }
-    let (mut same, mut last) = (0, Instant::now());
-    let mut longest = Duration::ZERO;
-    for (step, (is, expected)) in there
-        .epoch(0)
-        .blocking()
-        .zip(here.epoch(0).blocking())
-        .enumerate()
-    {
-        same += u64::from(is? == expected?);
-        longest = longest.max(last.elapsed());
-        last = Instant::now();
+    let (mut same, mut longest) = (0, Duration::ZERO);
+    let mut from_there = there.epoch(0).blocking();
+    for (step, expected) in here.epoch(0).blocking().enumerate() {
+        let begun = Instant::now();
+        let is = from_there.next().ok_or("a batch is missing")??;
+        longest = longest.max(begun.elapsed());
+        same += u64::from(is == expected?);
         match step as u64 * 6 / batches.max(6) {
             0 => {}
             1 if machines.len() == 3 => {
