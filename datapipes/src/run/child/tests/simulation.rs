@@ -1043,7 +1043,7 @@ fn rates_of_ranks() {
             println!(
                 "{ranks} ranks with {workers} workers each, {slow} of all 10 times slower, one lost each second: {faulty}: rate \
                  {:.3} of the ideal of the slowest rank, work done twice {:.4}, first items after {:?}, longest pause {:?}, \
-                 {:.0} pieces of work a second, {} late, {} ended; {:.1} s of a core",
+                 {:.0} pieces of work a second, {} late, {} ended; took {:.1} s",
                 seconds / made.time.as_secs_f64(),
                 made.made as f64 / (items * ranks as u64) as f64 - 1.0,
                 made.first,
