@@ -412,6 +412,23 @@ mod hugging_face {
     }
 
     #[test]
+    fn the_plan_counts_the_words_that_are_remembered() {
+        let json = r#"{"version": "1.0", "added_tokens": [],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2}, "merges": []}}"#;
+        let tokenizer = || HfTokenizer::from_bytes(json).unwrap();
+        let counted = |tokenizer: HfTokenizer| {
+            let kept = tokenizer.kept_bytes();
+            let hints = Pipe::<String>::hints(&Tokenize::new(tokenizer));
+            assert_eq!(hints.buffered_bytes, kept);
+            kept
+        };
+        assert!(counted(tokenizer()) > 0);
+        assert_eq!(counted(tokenizer().add_special_tokens()), 0);
+        assert_eq!(counted(HfTokenizer::from_bytes(WORDS).unwrap()), 0);
+    }
+
+    #[test]
     fn special_tokens_as_text_are_another_tokenizer_on_resume() {
         let loader = |tokenizer: HfTokenizer| {
             let graph = Graph::from_vec(vec!["hello", "day", "<eos>"]);
