@@ -736,6 +736,12 @@ fn a_tokenizer_is_read_from_the_hub() {
         said.contains("not found: hf://org/model/tokeniser.json"),
         "{said}"
     );
+    for query in ["?token=marker", "#marker"] {
+        let said = run(&format!("tokenizer.json{query}"));
+        let what =
+            "hf://org/model/tokenizer.json: the URL of a tokenizer has no query: download the file";
+        assert!(said.contains(what) && !said.contains("marker"), "{said}");
+    }
     assert_eq!(run("tokenizer.json"), "");
     assert_eq!(documents(&place.megatron("out")), [[2, 4]]);
 }

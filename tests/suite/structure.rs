@@ -41,7 +41,6 @@ const CONTRACT: &[&str] = &[
 const RUN: &[&str] = &[
     "block_on",
     "scope",
-    "blocking",
     "runtime",
     "pinned_thread",
     "observer_thread",
@@ -50,6 +49,7 @@ const RUN: &[&str] = &[
     "chain",
     "pool",
     "near",
+    "blocking",
     "morsel",
     "spawn",
     "concurrency",

@@ -346,6 +346,9 @@ impl MapPipe for Objects {
     fn revision(&self) -> Revision {
         self.store.known_revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.store.folder().is_some()
+    }
 }
 
 #[cfg(test)]

@@ -88,6 +88,12 @@ pub trait Tokenizer: Send + Sync + 'static {
     fn digest(&self) -> Option<&str> {
         None
     }
+
+    /// Returns the maximum number of bytes that it keeps of texts that it has seen; the printed plan
+    /// says it. 0, the default, if it keeps nothing.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
 }
 
 impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
@@ -108,6 +114,9 @@ impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
     }
     fn digest(&self) -> Option<&str> {
         (**self).digest()
+    }
+    fn kept_bytes(&self) -> usize {
+        (**self).kept_bytes()
     }
 }
 
@@ -300,6 +309,7 @@ impl<T: Text> Pipe<T> for Tokenize {
         let none = self.max_tokens.is_some_and(|most| most <= self.around());
         Hints::shardable()
             .arity(Arity::One)
+            .buffered_bytes(self.tokenizer.kept_bytes())
             .settings(self.settings())
             .problem(self.problem.as_deref())
             .problem(none.then_some("no room for a token of the text"))

@@ -412,6 +412,23 @@ mod hugging_face {
     }
 
     #[test]
+    fn the_plan_counts_the_words_that_are_remembered() {
+        let json = r#"{"version": "1.0", "added_tokens": [],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2}, "merges": []}}"#;
+        let tokenizer = || HfTokenizer::from_bytes(json).unwrap();
+        let counted = |tokenizer: HfTokenizer| {
+            let kept = tokenizer.kept_bytes();
+            let hints = Pipe::<String>::hints(&Tokenize::new(tokenizer));
+            assert_eq!(hints.buffered_bytes, kept);
+            kept
+        };
+        assert!(counted(tokenizer()) > 0);
+        assert_eq!(counted(tokenizer().add_special_tokens()), 0);
+        assert_eq!(counted(HfTokenizer::from_bytes(WORDS).unwrap()), 0);
+    }
+
+    #[test]
     fn special_tokens_as_text_are_another_tokenizer_on_resume() {
         let loader = |tokenizer: HfTokenizer| {
             let graph = Graph::from_vec(vec!["hello", "day", "<eos>"]);
@@ -438,15 +455,16 @@ mod hugging_face {
         let path = dir.path().join("tokenizer.json");
         let said = |path: &std::path::Path| HfTokenizer::from_file(path).unwrap_err();
         assert_eq!(said(&path).kind(), ErrorKind::NotFound);
-        std::fs::write(&path, "{}").unwrap();
-        let error = said(&path);
-        assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(
-            error
-                .to_string()
-                .contains("tokenizer.json: corrupt: no tokenizer"),
-            "{error}"
-        );
+        // The second one has a merge that is shorter than the prefix, at which the crate panics.
+        let short = r###"{"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "continuing_subword_prefix": "##",
+            "vocab": {"a": 0, "b": 1}, "merges": ["a b"]}}"###;
+        for wrong in ["{}", short] {
+            std::fs::write(&path, wrong).unwrap();
+            let error = said(&path);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            let what = "tokenizer.json: corrupt: no tokenizer";
+            assert!(error.to_string().contains(what), "{error}");
+        }
         std::fs::write(&path, WORDS).unwrap();
         check_pipe(
             &Tokenize::new(HfTokenizer::from_file(&path).unwrap()),

@@ -4,16 +4,18 @@
 //! and makes a string of each token. For ids alone none of that is needed. They are the same, since
 //! the ids of a word depend on nothing but its letters.
 
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use regex_automata::meta::{self, Regex};
 use regex_automata::util::prefilter::Prefilter;
 use regex_automata::{Anchored, Input, MatchKind, PatternID, Span};
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{
-    Model, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer,
+    Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString,
+    PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer,
 };
 use unicode_normalization_alignments::{IsNormalized, is_nfc_quick};
 
@@ -28,9 +30,21 @@ const LAST: &str = r"|\s+(?!\S)|\s+";
 /// The same without looking ahead.
 const SPACES: &str = r"\s+";
 
-/// Maximum number of words that are remembered at a time, and maximum size of one in bytes.
-const MOST: usize = if cfg!(test) { 64 } else { 1 << 17 };
+/// Text whose words the crate has to find as they are found here: with its feature `onig` it has another
+/// engine, whose letters may be those of another version of Unicode. There is a letter and a number of
+/// each version since 11, where it has some.
+const PROBE: &str = " It's 'LL '\u{17f} '\u{fb06} x\u{301}!?\r\n\n  \t a\u{a0}\u{85}b\u{180e}c\u{200b}d\u{feff}e\u{2003} \u{1d7d8}\u{bd}\u{2167}12345 \
+                     f\u{1c90} g\u{1e2c0} h\u{8c7} i\u{870} j\u{1e4d0} k\u{2ebf0} l\u{105c0} m\u{323b0} \
+                     1\u{11da0}! 2\u{1e2f0}! 3\u{11950}! 4\u{16ac0}! 5\u{11f50}! 6\u{10d40}! 7\u{11de0}!  ";
+
+/// Number of places for words that are remembered, and of those that are tried for a word.
+const PLACES: usize = if cfg!(test) { 64 } else { 1 << 17 };
+const TRIES: usize = 8;
+/// Maximum size of a word that is remembered, and of all of them besides their places, in bytes.
 const LONGEST: usize = 64;
+const MOST: usize = if cfg!(test) { 4 << 10 } else { 24 << 20 };
+/// Approximate size in bytes that the allocator adds to a word.
+const ALLOCATED: usize = 32;
 /// Maximum size in bytes of a word that is found here: the crate gives up long before a run of a million
 /// spaces, and takes the rest of the text for one word.
 const LONGEST_RUN: usize = 1 << 16;
@@ -47,21 +61,36 @@ pub struct Words {
     begins_with_space: bool,
     /// The letter of the vocabulary for each byte.
     letters: [char; 256],
-    /// One for each text that is being tokenized.
-    memories: Mutex<Vec<Memory>>,
+    /// Words that were tokenized before, of all threads.
+    known: Mutex<Arc<Known>>,
+    /// Scratch of the expression, for each text that is being tokenized.
+    searches: Mutex<Vec<meta::Cache>>,
 }
 
-/// Words that were tokenized before.
-struct Memory {
-    search: meta::Cache,
-    /// Places in `ids`.
-    words: HashMap<Box<str>, Range<u32>>,
-    ids: Vec<u32>,
+/// Words that were tokenized before. Places are filled and never emptied, so that nobody waits for another
+/// thread.
+#[derive(Default)]
+struct Known {
+    hasher: RandomState,
+    /// They are made for the first word.
+    places: OnceLock<Box<[Place]>>,
+    /// Size of the words.
+    bytes: AtomicUsize,
     /// Number of words for which there was no room.
-    missed: usize,
+    missed: AtomicUsize,
+}
+
+type Place = OnceLock<Word>;
+
+struct Word {
+    text: Box<str>,
+    ids: Box<[u32]>,
 }
 
 impl Words {
+    /// Maximum size in bytes of all words that are remembered.
+    pub const BYTES: usize = PLACES * size_of::<Place>() + MOST;
+
     /// Returns the words of a tokenizer; `None` if it finds them in a way that is not known here.
     pub fn of(tokenizer: &Tokenizer) -> Option<Words> {
         let is_normalized = match tokenizer.get_normalizer() {
@@ -92,12 +121,33 @@ impl Words {
             is_normalized,
             begins_with_space,
             letters: letters(),
-            memories: Mutex::default(),
+            known: Mutex::default(),
+            searches: Mutex::default(),
         };
         // A post-processor may leave out or repeat a text.
         let ids = words.encode("a b", tokenizer.get_model()).ok()??;
         let processed = tokenizer.encode_fast("a b", false).ok()?;
-        (processed.get_ids() == ids).then_some(words)
+        let is_same = processed.get_ids() == ids && words.are_those_of(tokenizer)?;
+        is_same.then(|| Words {
+            known: Mutex::default(),
+            ..words
+        })
+    }
+
+    /// Returns true if the crate finds the same words in [`PROBE`].
+    fn are_those_of(&self, tokenizer: &Tokenizer) -> Option<bool> {
+        let mut found = PreTokenizedString::from(PROBE);
+        tokenizer
+            .get_pre_tokenizer()?
+            .pre_tokenize(&mut found)
+            .ok()?;
+        let found = found.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        let (mut search, mut at) = (self.word.create_cache(), 0);
+        let mut same = found.iter().map(|(_, (_, end), _)| {
+            at = self.end_of_word(&mut search, PROBE, at);
+            at == *end
+        });
+        Some(same.all(|same| same) && at == PROBE.len())
     }
 
     /// Returns the ids of a text; `None` if the text is not made of words alone.
@@ -117,38 +167,48 @@ impl Words {
             spaced = format!(" {text}");
             text = &spaced;
         }
-        let memory = self.memories().pop();
-        let mut memory = memory.unwrap_or_else(|| Memory {
-            search: self.word.create_cache(),
-            words: HashMap::new(),
-            ids: Vec::new(),
-            missed: 0,
-        });
+        let known = lock(&self.known).clone();
+        let search = lock(&self.searches).pop();
+        let mut search = search.unwrap_or_else(|| self.word.create_cache());
+        let ids = self.look_up(text, &known, &mut search, model);
+        lock(&self.searches).push(search);
+        // The first words of a corpus are the frequent ones, unless what comes is of another kind.
+        if known.missed.load(Relaxed) > 8 * PLACES {
+            let mut current = lock(&self.known);
+            if Arc::ptr_eq(&current, &known) {
+                *current = Arc::default();
+            }
+        }
+        ids
+    }
+
+    fn look_up(
+        &self,
+        text: &str,
+        known: &Known,
+        search: &mut meta::Cache,
+        model: &impl Model,
+    ) -> tokenizers::Result<Option<Vec<u32>>> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         let mut at = 0;
         while at < text.len() {
-            let end = self.end_of_word(&mut memory.search, text, at);
+            let end = self.end_of_word(search, text, at);
             if end - at > LONGEST_RUN {
-                self.memories().push(memory);
                 return Ok(None);
             }
             let word = &text[at..end];
-            match memory.words.get(word) {
-                Some(place) => {
-                    let place = place.start as usize..place.end as usize;
-                    ids.extend_from_slice(&memory.ids[place]);
+            match known.find(word) {
+                Ok(known) => ids.extend_from_slice(known),
+                Err(place) => {
+                    let begin = ids.len();
+                    self.tokenize(word, model, &mut ids)?;
+                    known.keep(place, word, &ids[begin..]);
                 }
-                None => self.learn(&mut memory, word, model, &mut ids)?,
             }
             at = end;
         }
-        self.memories().push(memory);
         ids.shrink_to_fit();
         Ok(Some(ids))
-    }
-
-    fn memories(&self) -> MutexGuard<'_, Vec<Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the end of the word that begins at a position.
@@ -167,42 +227,62 @@ impl Words {
         end
     }
 
-    /// Tokenizes a word, remembers it, and appends its ids.
-    fn learn(
+    /// Tokenizes a word, and appends its ids.
+    fn tokenize(
         &self,
-        memory: &mut Memory,
         word: &str,
         model: &impl Model,
         ids: &mut Vec<u32>,
     ) -> tokenizers::Result<()> {
         let letters = word.bytes().map(|byte| self.letters[usize::from(byte)]);
         let tokens = model.tokenize(&letters.collect::<String>())?;
-        let begin = ids.len();
         ids.extend(tokens.into_iter().map(|token| token.id));
-        if word.len() <= LONGEST {
-            memory.keep(word, &ids[begin..]);
-        }
         Ok(())
     }
 }
 
-impl Memory {
-    /// Remembers a word, if there is room.
-    fn keep(&mut self, word: &str, ids: &[u32]) {
-        if self.words.len() == MOST {
-            // The first words of a corpus are the frequent ones, unless what comes is of another kind.
-            self.missed += 1;
-            if self.missed < 8 * MOST {
-                return;
+impl Known {
+    /// Returns the ids of a word; if it is not known, the first free place for it.
+    fn find(&self, word: &str) -> Result<&[u32], Option<&Place>> {
+        let places = self.places.get_or_init(|| {
+            let places = std::iter::repeat_with(OnceLock::new);
+            places.take(PLACES).collect()
+        });
+        let first = self.hasher.hash_one(word) as usize;
+        for next in 0..TRIES {
+            let place = &places[first.wrapping_add(next) % PLACES];
+            match place.get() {
+                Some(known) if *known.text == *word => return Ok(&known.ids),
+                Some(_) => {}
+                None => return Err(Some(place)),
             }
-            self.words.clear();
-            self.ids.clear();
-            self.missed = 0;
         }
-        let begin = self.ids.len() as u32;
-        self.ids.extend_from_slice(ids);
-        self.words.insert(word.into(), begin..self.ids.len() as u32);
+        Err(None)
     }
+
+    /// Remembers a word, if there is room.
+    fn keep(&self, place: Option<&Place>, word: &str, ids: &[u32]) {
+        if word.len() > LONGEST {
+            return;
+        }
+        let bytes = word.len() + size_of_val(ids) + ALLOCATED;
+        match place {
+            Some(place) if self.bytes.fetch_add(bytes, Relaxed) + bytes <= MOST => {
+                // Another thread may have filled it with another word.
+                let _ = place.set(Word {
+                    text: word.into(),
+                    ids: ids.into(),
+                });
+            }
+            _ => {
+                self.missed.fetch_add(1, Relaxed);
+            }
+        }
+    }
+}
+
+fn lock<T>(locked: &Mutex<T>) -> MutexGuard<'_, T> {
+    locked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the expression for words before [`LAST`], and whether a text begins with a space.

@@ -46,6 +46,9 @@ impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
     fn revision(&self) -> Revision {
         self.0.revision().and(self.1.revision())
     }
+    fn seldom_waits(&self) -> bool {
+        self.0.seldom_waits() && self.1.seldom_waits()
+    }
     fn weigh(&self, (a, b): &(A, B)) -> Option<usize> {
         let (left, right) = (self.0.weigh(a), self.1.weigh(b));
         left.or(right)?;
@@ -105,6 +108,9 @@ impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
         let all = self.0.iter().map(|samples| samples.revision());
         all.fold(Revision::Unknown, Revision::and)
     }
+    fn seldom_waits(&self) -> bool {
+        self.0.iter().all(|samples| samples.seldom_waits())
+    }
     fn weigh(&self, sample: &T) -> Option<usize> {
         self.0.iter().find_map(|samples| samples.weigh(sample))
     }
@@ -133,6 +139,9 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
     }
     fn revision(&self) -> Revision {
         self.0.revision()
+    }
+    fn seldom_waits(&self) -> bool {
+        self.0.seldom_waits()
     }
     fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
         Some(

@@ -110,6 +110,7 @@ where
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
+            .seldom_waits(self.0.seldom_waits())
             .arity(Arity::One)
             .revision(self.0.revision())
     }

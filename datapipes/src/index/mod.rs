@@ -116,6 +116,12 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
     fn revision(&self) -> Revision {
         Revision::Unknown
     }
+
+    /// Returns true if looking up usually ends without waiting, as reading a file in the page cache does;
+    /// see [`Hints::seldom_waits`](field@crate::Hints::seldom_waits).
+    fn seldom_waits(&self) -> bool {
+        false
+    }
 }
 
 /// Data with a length whose samples can be read by index; `MapDataPipe` in PyTorch's DataPipes RFC.
@@ -181,6 +187,12 @@ pub trait MapPipe: Send + Sync + 'static {
     fn revision(&self) -> Revision {
         Revision::Unknown
     }
+
+    /// Returns true if looking up usually ends without waiting, as reading a file in the page cache does;
+    /// see [`Hints::seldom_waits`](field@crate::Hints::seldom_waits).
+    fn seldom_waits(&self) -> bool {
+        false
+    }
 }
 
 /// Every `MapPipe` is a lookup by index.
@@ -203,6 +215,9 @@ impl<M: MapPipe> Lookup<u64> for M {
     fn revision(&self) -> Revision {
         MapPipe::revision(self)
     }
+    fn seldom_waits(&self) -> bool {
+        MapPipe::seldom_waits(self)
+    }
 }
 
 /// A shared lookup is a lookup, too.
@@ -224,6 +239,9 @@ impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
     }
     fn revision(&self) -> Revision {
         (**self).revision()
+    }
+    fn seldom_waits(&self) -> bool {
+        (**self).seldom_waits()
     }
 }
 

@@ -86,6 +86,9 @@ impl<M: MapPipe + ?Sized> Lookup<Index> for Samples<M> {
     fn revision(&self) -> Revision {
         self.0.revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.0.seldom_waits()
+    }
     fn weigh(&self, sample: &M::Out) -> Option<usize> {
         self.0.weigh(sample)
     }

@@ -1042,3 +1042,45 @@ fn data_that_may_move_is_refused_where_an_epoch_has_to_be_resumable() {
         assert_eq!(graph.collect().unwrap().len() % 2, 0);
     }
 }
+
+/// Names of the threads that do its blocking work.
+struct Threads {
+    seldom_waits: bool,
+}
+
+#[async_trait]
+impl MapPipe for Threads {
+    type Out = String;
+
+    fn len(&self) -> u64 {
+        20
+    }
+    async fn get(&self, _: u64) -> Result<String> {
+        let name = || std::thread::current().name().unwrap_or_default().to_owned();
+        crate::blocking(name).await
+    }
+    fn seldom_waits(&self) -> bool {
+        self.seldom_waits
+    }
+}
+
+#[test]
+fn workers_do_the_blocking_work_of_data_that_seldom_waits() {
+    let makers: [fn(Indexed<String>) -> Graph<Vec<String>>; 4] = [
+        |data| data.shuffle().batch(3).fetch(),
+        |data| data.map(|name| name).weighed(|_| 8).fetch().batch(2),
+        |data| Indexed::concat([data.clone(), data]).fetch().batch(3),
+        |data| data.clone().zip(data).fetch().map(|(a, b)| vec![a, b]),
+    ];
+    for (number, graph) in makers.into_iter().enumerate() {
+        for seldom_waits in [false, true] {
+            let graph = graph(Indexed::new(Threads { seldom_waits }));
+            let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+            let names = loader.epoch(0).blocking().flat_map(Result::unwrap);
+            for name in names {
+                let is_worker = name.starts_with("datapipes-cpu-");
+                assert_eq!(is_worker, seldom_waits, "{number}: {name}");
+            }
+        }
+    }
+}

@@ -45,6 +45,9 @@ where
     fn revision(&self) -> Revision {
         self.above.revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.above.seldom_waits()
+    }
 }
 
 /// Samples with an async function applied to each.
@@ -109,6 +112,9 @@ where
     }
     fn revision(&self) -> Revision {
         self.above.revision()
+    }
+    fn seldom_waits(&self) -> bool {
+        self.above.seldom_waits()
     }
     fn weigh(&self, sample: &T) -> Option<usize> {
         Some((self.weigh)(sample))

@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::Handle;
 
+use super::near;
 use super::scope::{Busy, Scope};
 use crate::{Error, ErrorKind, Result};
 
 /// Runs blocking work, such as a query of an embedded database, without delaying other I/O. The
 /// work runs on the blocking threads of the async runtime around the call, or at once if there is
-/// no runtime.
+/// no runtime, or if workers do it because it [seldom waits](field@crate::Hints::seldom_waits).
 ///
 /// Inside a pipe, use [`Context::blocking`](crate::Context::blocking) instead: it uses the loader's
 /// own runtime.
@@ -33,6 +34,10 @@ pub async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stat
     let guarded = move || {
         let _marked = busy.as_ref().map(Busy::mark);
         catch_unwind(AssertUnwindSafe(work)).map_err(Error::panic)
+    };
+    let guarded = match near::in_place(guarded) {
+        Ok(done) => return done,
+        Err(guarded) => guarded,
     };
     match Handle::try_current() {
         Err(_) => guarded(),

@@ -6,6 +6,7 @@
 //! a network, the segment is one for I/O: many in flight, each on a blocking thread. What decides is
 //! measured: if the thread slept in the work, and for how long.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
@@ -79,6 +80,38 @@ impl Waits {
             }
         };
         self.learn(if waited { ns } else { -ns });
+    }
+}
+
+thread_local! {
+    /// Waits of the work that is done on this thread because it seldom waits.
+    static HERE: RefCell<Option<Arc<Waits>>> = const { RefCell::new(None) };
+}
+
+/// Marks this thread, until the guard is dropped, as one that does work which seldom waits.
+pub(super) fn enter(waits: &Arc<Waits>) -> Here {
+    Here(HERE.replace(Some(waits.clone())))
+}
+
+/// A thread that does work which seldom waits; what it did before.
+pub(super) struct Here(Option<Arc<Waits>>);
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        HERE.set(self.0.take());
+    }
+}
+
+/// Does blocking work at once if it is part of work that seldom waits; else gives it back.
+pub(super) fn in_place<R, W: FnOnce() -> R>(work: W) -> Result<R, W> {
+    let waits = HERE.with_borrow(|here| here.clone());
+    match waits.filter(|waits| !waits.is_far()) {
+        Some(waits) => {
+            let mut done = None;
+            waits.measure(|| done = Some(work()));
+            Ok(done.expect("it was done"))
+        }
+        None => Err(work),
     }
 }
 

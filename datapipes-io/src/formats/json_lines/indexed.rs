@@ -209,6 +209,9 @@ impl<T: DeserializeOwned + Send + 'static> MapPipe for IndexedJsonLines<T> {
     fn revision(&self) -> Revision {
         self.store.known_revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.store.folder().is_some()
+    }
     fn name(&self) -> String {
         "json_lines".to_owned()
     }

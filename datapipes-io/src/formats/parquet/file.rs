@@ -475,6 +475,9 @@ impl MapPipe for ParquetFile {
             },
         }
     }
+    fn seldom_waits(&self) -> bool {
+        self.object.store.folder().is_some()
+    }
     fn name(&self) -> String {
         "parquet".to_owned()
     }

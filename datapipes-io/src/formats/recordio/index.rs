@@ -177,6 +177,9 @@ impl MapPipe for IndexedRecordIo {
     fn revision(&self) -> Revision {
         self.store.known_revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.store.folder().is_some()
+    }
     fn name(&self) -> String {
         "record_io".to_owned()
     }

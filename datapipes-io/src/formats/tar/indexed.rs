@@ -182,6 +182,9 @@ impl MapPipe for IndexedTar {
     fn revision(&self) -> Revision {
         self.store.known_revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.store.folder().is_some()
+    }
     fn name(&self) -> String {
         "indexed_tar".to_owned()
     }
@@ -273,6 +276,9 @@ impl MapPipe for IndexedSamples {
     }
     fn revision(&self) -> Revision {
         self.archive.store.known_revision()
+    }
+    fn seldom_waits(&self) -> bool {
+        self.archive.seldom_waits()
     }
     fn name(&self) -> String {
         "indexed_samples".to_owned()

@@ -218,6 +218,9 @@ impl MapPipe for IndexedTfRecords {
     fn revision(&self) -> Revision {
         self.store.known_revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.store.folder().is_some()
+    }
     fn name(&self) -> String {
         "tf_records".to_owned()
     }

@@ -15,7 +15,7 @@ use super::address::same_origin;
 use super::body::Watched;
 use super::{Asked, Body, Inner, Meta, Object, fault};
 
-/// Maximum time to wait for the body of a refusal or redirect.
+/// Maximum time to wait for the body of a refusal.
 const EXCERPT_TIME: Duration = Duration::from_secs(2);
 
 /// A valid answer to a request.
@@ -269,9 +269,9 @@ fn bytes_of(range: &Range<u64>) -> String {
     }
 }
 
-/// Reads the body of an answer that is no object, up to a number of bytes. It is read even if nobody
-/// looks at it: a connection can be used again only after its answer was read.
-pub(super) async fn beginning(http: &Inner, response: Response, wanted: usize) -> Vec<u8> {
+/// Reads the body of an answer that is no object, up to a number of bytes and for a time at most. It is
+/// read even if nobody looks at it: a connection can be used again only after its answer was read.
+pub(super) async fn beginning(response: Response, wanted: usize, most: Duration) -> Vec<u8> {
     let mut body = response.bytes_stream();
     let mut head = Vec::new();
     let reading = async {
@@ -282,7 +282,7 @@ pub(super) async fn beginning(http: &Inner, response: Response, wanted: usize) -
             }
         }
     };
-    let _ = timeout(http.first_byte.min(EXCERPT_TIME), reading).await;
+    let _ = timeout(most, reading).await;
     head
 }
 
@@ -298,7 +298,8 @@ async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let mut secrets = http.secrets.clone();
     // A redirect may have led to a signed URL.
     secrets.add_query(response.url());
-    let head = beginning(http, response, secrets.excerpt_reads()).await;
+    let time = http.first_byte.min(EXCERPT_TIME);
+    let head = beginning(response, secrets.excerpt_reads(), time).await;
     let excerpt = match size {
         Some(size) => format!("it has {size} bytes"),
         // The status says enough.

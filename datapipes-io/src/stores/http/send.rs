@@ -1,5 +1,7 @@
 //! Sends a request and returns the head of its answer: time limits, redirects, stale connections.
 
+use std::time::Duration;
+
 use datapipes::{Error, ErrorKind, Result};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, Request, Response, Url};
@@ -16,6 +18,10 @@ const HOPS: usize = 5;
 /// Maximum total size of the headers of an answer, and of the body of a redirect that is read.
 /// Typical answers have a few hundred bytes.
 const HEAD: usize = 64 << 10;
+
+/// Maximum time to wait for that body, which mostly comes with the headers. A new connection takes
+/// about as long.
+const BODY_TIME: Duration = Duration::from_millis(100);
 
 impl Inner {
     /// Sends a request, follows allowed redirects, and returns the answer once it has begun,
@@ -34,7 +40,7 @@ impl Inner {
                 return Ok(found);
             }
             url = self.follow(&url, &found, name)?;
-            answer::beginning(self, found, HEAD).await;
+            answer::beginning(found, HEAD, BODY_TIME).await;
         }
         Err(Error::new(
             ErrorKind::Protocol,

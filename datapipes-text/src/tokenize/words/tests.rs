@@ -76,10 +76,83 @@ fn texts_have_the_ids_that_the_crate_gives_them() {
         assert!(check(tokenizer, &words, &"long".repeat(LONGEST)));
         assert!(!check(tokenizer, &words, "the<|end|>fox"));
         assert!(!check(tokenizer, &words, &" ".repeat(LONGEST_RUN + 1)));
-        // The words that are remembered are not without a bound.
-        let many: String = (0..20 * MOST).map(|number| format!(" {number}")).collect();
-        assert!(check(tokenizer, &words, &many));
-        assert!(words.memories()[0].words.len() <= MOST);
+    }
+}
+
+/// Returns the words that are remembered.
+fn remembered(words: &Words) -> Vec<(String, usize)> {
+    let known = lock(&words.known).clone();
+    let places = known.places.get().into_iter().flatten();
+    let word = |word: &Word| (word.text.to_string(), word.ids.len());
+    places.filter_map(OnceLock::get).map(word).collect()
+}
+
+#[test]
+fn words_that_are_remembered_are_bounded_in_number_and_bytes() {
+    // Letters that stand for bits.
+    let word = |number: usize, length: usize| -> String {
+        let bit = |at: usize| ['x', 'q'][number >> (at % 9) & 1];
+        (0..length).map(bit).collect()
+    };
+    for tokenizer in &all() {
+        // Short words fill the places, and long ones the bytes.
+        for (length, least) in [(9, PLACES / 2), (60, 8)] {
+            let words = Words::of(tokenizer).unwrap();
+            assert!(remembered(&words).is_empty(), "of its own texts");
+            let many: Vec<String> = (0..2 * PLACES).map(|n| word(n, length)).collect();
+            assert!(check(tokenizer, &words, &many.join(" ")));
+            let kept = remembered(&words);
+            assert!(kept.len() >= least, "{} of {length} letters", kept.len());
+            let bytes = |(text, ids): &(String, usize)| text.len() + 4 * ids + ALLOCATED;
+            let bytes: usize = kept.iter().map(bytes).sum();
+            assert!(bytes <= MOST, "{bytes}");
+        }
+    }
+}
+
+#[test]
+fn words_give_way_to_others_that_are_frequent() {
+    let tokenizer = tokenizer(ByteLevel::default().into());
+    let words = Words::of(&tokenizer).unwrap();
+    let many: String = (0..20 * PLACES)
+        .map(|number| format!(" {number}"))
+        .collect();
+    assert!(check(&tokenizer, &words, &many));
+    for _ in 0..2 {
+        assert!(check(&tokenizer, &words, " the fox"));
+    }
+    assert!(remembered(&words).iter().any(|(text, _)| text == " fox"));
+}
+
+#[test]
+fn threads_share_the_words() {
+    let tokenizer = tokenizer(ByteLevel::default().into());
+    let words = Words::of(&tokenizer).unwrap();
+    let ids = words.encode("the fox", tokenizer.get_model()).unwrap();
+    // This model has no tokens.
+    let again = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| words.encode("the fox", &BPE::default()));
+        thread.join().unwrap().unwrap()
+    });
+    assert_eq!(again, ids);
+    assert!(ids.is_some_and(|ids| !ids.is_empty()));
+}
+
+#[test]
+fn words_that_the_crate_finds_otherwise_are_left_to_it() {
+    for tokenizer in &all() {
+        let (word, _) = known(tokenizer.get_pre_tokenizer().unwrap()).unwrap();
+        // Letters and a number that not all versions of Unicode have.
+        for (class, without) in [
+            (r"\p{L}", r"[\p{L}--\x{105c0}]"),
+            (r"\p{L}", r"[\p{L}--\x{870}]"),
+            (r"\p{N}", r"[\p{N}--\x{11f50}]"),
+        ] {
+            let mut words = Words::of(tokenizer).unwrap();
+            let older = word.replace(class, without);
+            words.word = Regex::new_many(&[older.as_str(), SPACES]).unwrap();
+            assert_eq!(words.are_those_of(tokenizer), Some(false), "{older}");
+        }
     }
 }
 

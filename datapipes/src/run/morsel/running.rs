@@ -13,7 +13,7 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::queue::{Put, ThreadPut, Weight};
 use crate::run::gauge::thread_cpu_ns;
-use crate::run::near::Waits;
+use crate::run::near::{self, Waits};
 use crate::run::timeline::MorselEvents;
 use crate::{Arity, Error, Work};
 
@@ -128,7 +128,9 @@ impl<'a> RunningMorsel<'a> {
             .take()
             .map_or(Duration::ZERO, |since| begun - since);
         self.started.get_or_insert(begun);
+        let here = self.waits.map(near::enter);
         let polled = catch_unwind(AssertUnwindSafe(|| self.poll_chain(cx, max)));
+        drop(here);
         turn.spent += self.count_turn(begun, cpu_ns);
         self.report_waits(matches!(polled, Ok(Poll::Pending)));
         match polled {

@@ -215,6 +215,9 @@ impl MapPipe for IndexedParquetRows {
     fn revision(&self) -> Revision {
         self.file.revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.file.seldom_waits()
+    }
     fn name(&self) -> String {
         "parquet_rows".to_owned()
     }
