@@ -33,7 +33,8 @@ pub const IMAGE_EXTENSIONS: &[&str] = &[
 /// - Links are followed; a link that leads back to an enclosing folder is not entered again.
 ///
 /// The function lists the names of all files, so it blocks; the names stay in memory, and the files
-/// are read when they are requested. A sample's file is named by its path below `root`.
+/// are read when they are requested. A sample's file is named by its path below `root`. The steps of
+/// `datapipes-image` take its bytes: `.map(|(file, class)| (file.data, class)).image_rows(rows)`.
 ///
 /// # Errors
 /// `NotFound` if there is no such folder, no class in it, or a class without an image;

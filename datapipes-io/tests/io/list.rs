@@ -102,10 +102,9 @@ fn a_missing_root_and_an_empty_match_are_errors() {
     let missing = dir.path().join("none");
     let error = list_files(&missing, "*").collect().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(
-        error.to_string().contains(missing.to_str().unwrap()),
-        "{error}"
-    );
+    // The root is not to be taken for that of the file system.
+    let begin = format!("list_files: ./: not found: {}: ", missing.display());
+    assert!(error.to_string().starts_with(&begin), "{error}");
     let error = list_files(dir.path(), "*.jpg")
         .collect()
         .unwrap_err()

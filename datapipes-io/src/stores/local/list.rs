@@ -286,7 +286,10 @@ impl Walk {
 
     /// Returns the error of the folder at `path`.
     fn missed(&self, error: Error) -> Missed {
-        let folder = readable(self.path.as_os_str().as_encoded_bytes());
+        let folder = match self.path.as_os_str().as_encoded_bytes() {
+            b"" => ".".into(),
+            folder => readable(folder),
+        };
         Missed {
             name: format!("{folder}/"),
             error,
