@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use datapipes::pipes::{Batch, Fork, Stop, TryMap, Zip};
 use datapipes::{
-    Arity, Context, DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Pipe, Uneven,
+    Arity, Context, DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Pipe, Uneven, Work,
     testing,
 };
 use futures::StreamExt;
@@ -154,11 +154,11 @@ fn row_3_a_state_that_panics_when_dropped_costs_no_item() {
             })
         }
         fn hints(&self) -> Hints {
-            Hints::shardable().arity(Arity::One)
+            Hints::shardable().work(Work::Io).arity(Arity::One)
         }
     }
-    // Without workers it is the consumer's own panic, after all items.
-    let graph = Graph::range(0..50).map(spin).pipe(Armed);
+    // What runs on the consumer's own thread panics there, after all items.
+    let graph = Graph::range(0..50).pipe(Armed);
     assert_eq!(run(graph, 2).unwrap(), Vec::from_iter(0..50));
 }
 
