@@ -583,23 +583,6 @@ fn a_worker_whose_network_becomes_slower_gets_more_work_ahead() {
     );
 }
 
-/// Messages that take ever longer wait in a queue before the network, which more work would make longer.
-#[test]
-fn a_worker_whose_network_is_full_gets_little_more_work_ahead() {
-    let item = Duration::from_millis(50);
-    let made = epoch(400, (1, item), |machines| async move {
-        for tenths in 0..50 {
-            machines[0]
-                .distance
-                .set(Duration::from_millis(100) * tenths);
-            sleep(Duration::from_millis(500)).await;
-        }
-    });
-    assert_eq!((made.made, made.died), (400, 0));
-    // In the ten seconds of a round trip there is work for little more than half a second.
-    assert!(made.time > item * 400 * 3, "{made:?}");
-}
-
 /// Others have work for two seconds when it begins to stand still.
 #[test]
 fn row_151_a_worker_that_stands_still_holds_up_others_for_about_the_usual_time_of_its_work() {
