@@ -19,7 +19,7 @@
 //!   [`Geometry`], which is drawn once. [`Mask::decode`] reads the classes in a PNG.
 //! - **Mix** images and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
 //! - **In a graph** of images alone, the methods of [`DecodeGraphExt`], [`ImageGraphExt`] and
-//!   [`ImageGraphExt`] do the same. The methods of [`EraseGraphExt`] also work on tensors, those of
+//!   [`ImageRowsGraphExt`] do the same. The methods of [`EraseGraphExt`] also work on tensors, those of
 //!   [`BatchGraphExt`] on batches.
 //!
 //! ```

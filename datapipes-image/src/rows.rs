@@ -474,7 +474,8 @@ impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
     }
 }
 
-/// [`ImageRows`] for a graph of files, alone or each with a label or other data. Import it with the
+/// [`ImageRows`] for a graph of the bytes of files, alone or each with a label or other data:
+/// `.map(|(file, class)| (file.data, class))` makes them of files. Import it with the
 /// [`prelude`](crate::prelude).
 pub trait ImageRowsGraphExt: sealed::Sealed {
     /// Graph with rows in place of files.

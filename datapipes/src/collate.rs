@@ -213,12 +213,8 @@ where
         )
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
-        Some(
-            batch
-                .values()
-                .map(|column| V::weigh(column).unwrap_or(size_of_val(column)))
-                .sum(),
-        )
+        let weight = |column| V::weigh(column).unwrap_or(size_of_val(column));
+        Some(batch.values().map(weight).sum())
     }
 }
 
@@ -232,12 +228,8 @@ impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
         )
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
-        Some(
-            batch
-                .values()
-                .map(|column| V::weigh(column).unwrap_or(size_of_val(column)))
-                .sum(),
-        )
+        let weight = |column| V::weigh(column).unwrap_or(size_of_val(column));
+        Some(batch.values().map(weight).sum())
     }
 }
 

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use datapipes::pipes::{Batch, Fork, Stop, TryMap, Zip};
-use datapipes::{DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Uneven, testing};
+use datapipes::{
+    Arity, Context, DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Pipe, Uneven, Work,
+    testing,
+};
 use futures::StreamExt;
 
 const WORKERS: [usize; 4] = [0, 1, 2, 8];
@@ -128,6 +131,35 @@ fn row_3_a_payload_or_item_that_panics_when_dropped_does_not_hang() {
             .map(|_| ());
         assert!(run(graph, workers).is_err());
     }
+}
+
+#[test]
+fn row_3_a_state_that_panics_when_dropped_costs_no_item() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("dropped");
+            }
+        }
+    }
+    struct Armed;
+    impl Pipe<u64> for Armed {
+        type Out = u64;
+        fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+            let bomb = Bomb;
+            input.each(cx, move |item| {
+                let _ = &bomb;
+                Some(Ok(item))
+            })
+        }
+        fn hints(&self) -> Hints {
+            Hints::shardable().work(Work::Io).arity(Arity::One)
+        }
+    }
+    // What runs on the consumer's own thread panics there, after all items.
+    let graph = Graph::range(0..50).pipe(Armed);
+    assert_eq!(run(graph, 2).unwrap(), Vec::from_iter(0..50));
 }
 
 #[test]

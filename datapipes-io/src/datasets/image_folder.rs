@@ -30,10 +30,12 @@ pub const IMAGE_EXTENSIONS: &[&str] = &[
 ///   case. The images of one folder come together, in the order of their names, and folders in the
 ///   order of their paths.
 /// - A class without an image is an error. Files in `root` itself are left out.
-/// - Links are followed; a link that leads back to an enclosing folder is not entered again.
+/// - Links are followed; a link that leads back to an enclosing folder is not entered again, and a
+///   broken one is a sample that cannot be read.
 ///
 /// The function lists the names of all files, so it blocks; the names stay in memory, and the files
-/// are read when they are requested. A sample's file is named by its path below `root`.
+/// are read when they are requested. A sample's file is named by its path below `root`. The steps of
+/// `datapipes-image` take its bytes: `.map(|(file, class)| (file.data, class)).image_rows(rows)`.
 ///
 /// # Errors
 /// `NotFound` if there is no such folder, no class in it, or a class without an image;
@@ -140,11 +142,9 @@ impl Folder {
         for entry in fs::read_dir(path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let mut kind = entry.file_type().map_err(failed)?;
-            if kind.is_symlink() {
-                // A broken link is neither.
-                let Ok(there) = fs::metadata(entry.path()) else {
-                    continue;
-                };
+            if kind.is_symlink()
+                && let Ok(there) = fs::metadata(entry.path())
+            {
                 kind = there.file_type();
             }
             let name = entry.file_name().into_string().map_err(|name| {
@@ -159,7 +159,8 @@ impl Folder {
             })?;
             if kind.is_dir() {
                 folder.folders.insert(name, entry.path());
-            } else if kind.is_file() {
+            } else if kind.is_file() || kind.is_symlink() {
+                // Whoever reads a broken link hears of it.
                 folder.files.push(name);
             }
         }
@@ -343,8 +344,11 @@ mod tests {
         link("in/a", "in/a/again");
         link("in", "in/a/up");
         link("nowhere", "in/a/0.jpg");
-        let read = image_folder(dir.path().join("in")).unwrap();
-        let read = read.samples.fetch().collect().unwrap();
+        let samples = image_folder(dir.path().join("in")).unwrap().samples;
+        let error = samples.clone().fetch().collect().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("a/0.jpg"), "{error}");
+        let read = samples.subset(1..4).fetch().collect().unwrap();
         let names: Vec<&str> = read.iter().map(|(file, _)| &*file.name).collect();
         // `up` links to the root, whose `a` encloses it and whose `b` does not.
         assert_eq!(names, ["a/1.jpg", "a/up/b/2.jpg", "b/2.jpg"]);

@@ -209,16 +209,16 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the limit, in bytes, of all items together that wait on edges or are being made, in one
-    /// epoch: several that are read at once have this limit each. Defaults to 1 GiB.
+    /// Sets the limit, in bytes, of all items together that wait between steps or are being made, in
+    /// one epoch: several that are read at once have this limit each. Defaults to 1 GiB.
     ///
-    /// Each edge has an equal share. Bytes are reserved before an item is made, according to the
-    /// weight of earlier items, so that the number of items in flight follows their size. If the
-    /// consumer waits for an item, that item passes whatever its size. The total is therefore at
-    /// most the limit plus one item, and the items of which that one is made. The size of an item is
-    /// known only once it is made, so the first large ones may exceed the limit by one item for each
-    /// worker, as listed below; a limit of one or two items in [processes](Graph::in_processes) was
-    /// exceeded by up to four.
+    /// Each edge, the way from one segment or queue of the plan to the next, has an equal share. Bytes
+    /// are reserved before an item is made, according to the weight of earlier items, so that the
+    /// number of items in flight follows their size. If the consumer waits for an item, that item
+    /// passes whatever its size. The total is therefore at most the limit plus one item, and the items
+    /// of which that one is made. The size of an item is known only once it is made, so the first
+    /// large ones may exceed the limit by one item for each worker, as listed below; a limit of one or
+    /// two items in [processes](Graph::in_processes) was exceeded by up to four.
     ///
     /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
     /// they were when it began. If the suspended request holds a resource that the first request

@@ -54,7 +54,7 @@ impl fmt::Display for Explain<'_> {
             };
             writeln!(
                 f,
-                "at most {most} and one item wait on edges or are in work; pipes hold at most {held} items{pieces} besides"
+                "at most {most} and one item wait between steps or are in work; pipes hold at most {held} items{pieces} besides"
             )?;
             writeln!(
                 f,
@@ -81,6 +81,39 @@ impl Explain<'_> {
             || (id == self.flow.root.0 && self.plan.prefetch.items > 0)
     }
 
+    /// Writes where a node runs.
+    fn placement(&self, f: &mut fmt::Formatter<'_>, id: usize) -> fmt::Result {
+        let number = match self.plan.places[id] {
+            Placement::Inline => return Ok(()),
+            Placement::Queue(queue) => {
+                return write!(f, "  [queue, up to {} ready, own thread]", queue.items);
+            }
+            Placement::Segment(number) => number,
+        };
+        let (letter, segment) = (segment_letter(number), &self.plan.segments[number]);
+        if segment.nodes.last() != Some(&id) {
+            return write!(f, "  [{letter}]");
+        }
+        let (start, most, workers) = (segment.start, segment.concurrency, segment.workers);
+        write!(f, "  [segment {letter}: ")?;
+        match (segment.work, &segment.processes) {
+            (_, Some(processes)) => write!(f, "{processes}, up to {most} morsels in flight"),
+            (Work::Cpu, None) => {
+                write!(f, "CPU, {workers} workers, up to {most} morsels in flight")
+            }
+            (Work::Io, None) if segment.seldom_waits => write!(
+                f,
+                "I/O by the {workers} workers; where it waits, {start} in flight at first and up to {most} as it pays"
+            ),
+            (Work::Io, None) if start == most => write!(f, "I/O, up to {most} in flight"),
+            (Work::Io, None) => write!(
+                f,
+                "I/O, {start} in flight at first and up to {most} as it pays"
+            ),
+        }?;
+        write!(f, ", {} order]", segment.order)
+    }
+
     fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
         let node = &self.flow.nodes[id];
         let hints = node.hints();
@@ -93,47 +126,7 @@ impl Explain<'_> {
         if !hints.settings.is_empty() {
             write!(f, "({})", hints.settings)?;
         }
-        match self.plan.places[id] {
-            Placement::Inline => {}
-            Placement::Queue(queue) => {
-                write!(f, "  [queue, up to {} ready, own thread]", queue.items)?
-            }
-            Placement::Segment(number) => {
-                let segment = &self.plan.segments[number];
-                let letter = segment_letter(number);
-                if segment.nodes.last() == Some(&id) {
-                    match (segment.work, &segment.processes) {
-                        (_, Some(processes)) => write!(
-                            f,
-                            "  [segment {letter}: {processes}, up to {} morsels in flight, {} order]",
-                            segment.concurrency, segment.order
-                        )?,
-                        (Work::Cpu, None) => write!(
-                            f,
-                            "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
-                            segment.workers, segment.concurrency, segment.order
-                        )?,
-                        (Work::Io, None) if segment.seldom_waits => write!(
-                            f,
-                            "  [segment {letter}: I/O by the {} workers; where it waits, {} in flight at first and up to {} as it pays, {} order]",
-                            segment.workers, segment.start, segment.concurrency, segment.order
-                        )?,
-                        (Work::Io, None) if segment.start == segment.concurrency => write!(
-                            f,
-                            "  [segment {letter}: I/O, up to {} in flight, {} order]",
-                            segment.concurrency, segment.order
-                        )?,
-                        (Work::Io, None) => write!(
-                            f,
-                            "  [segment {letter}: I/O, {} in flight at first and up to {} as it pays, {} order]",
-                            segment.start, segment.concurrency, segment.order
-                        )?,
-                    }
-                } else {
-                    write!(f, "  [{letter}]")?;
-                }
-            }
-        }
+        self.placement(f, id)?;
         if self.is_weighed(id) && node.node.edge.is_unknown() {
             write!(f, "  (bytes unknown: `weighed` tells them)")?;
         }

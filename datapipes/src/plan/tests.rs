@@ -180,7 +180,7 @@ fn explains_itself() {
         .unwrap();
     let expected = "\
 loader: seed 7, 2 workers, order strict, rank 0 of 1
-at most 63 MiB and one item wait on edges or are in work; pipes hold at most 110 items besides
+at most 63 MiB and one item wait between steps or are in work; pipes hold at most 110 items besides
 consumer ← queue, up to 4 ready, filled by its own thread
 └─ batch(10)
    └─ double  [segment B: CPU, 2 workers, up to 64 morsels in flight, strict order]

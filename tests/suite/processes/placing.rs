@@ -322,15 +322,21 @@ fn work_in_a_process_takes_no_longer_than_the_epoch() {
         .build()
         .unwrap();
     whole(&loader, 0);
-    let begun = Instant::now();
-    assert_eq!(whole(&loader, 1), [3; 200]);
-    let segment = loader.stats().unwrap().segments[0].clone();
-    assert!(
-        segment.busy >= Duration::from_millis(100) && segment.busy <= begun.elapsed(),
-        "{segment:?}"
-    );
-    // Jobs of items that take so long have several.
-    assert!(segment.morsels < 100, "{segment:?}");
+    let until = Instant::now() + Duration::from_secs(30);
+    // Jobs of items that take so long have several; one where the machine is at something else.
+    for epoch in 1.. {
+        let begun = Instant::now();
+        assert_eq!(whole(&loader, epoch), [3; 200]);
+        let segment = loader.stats().unwrap().segments[0].clone();
+        assert!(
+            segment.busy >= Duration::from_millis(100) && segment.busy <= begun.elapsed(),
+            "{segment:?}"
+        );
+        if segment.morsels < 100 {
+            break;
+        }
+        assert!(begun < until, "{segment:?}");
+    }
 }
 
 #[test]

@@ -371,51 +371,16 @@ impl CloudBuilder {
         let profile = Profile::read(chosen.as_deref(), &|name| self.env(name))
             .map_err(|error| error.within(&self.url))?;
         if value(&builder, S3::Region).is_none()
-            && let Some(region) = profile.region
+            && let Some(region) = &profile.region
         {
             builder = builder.with_region(region);
         }
         if value(&builder, S3::Endpoint).is_none()
-            && let Some(endpoint) = profile.endpoint
+            && let Some(endpoint) = &profile.endpoint
         {
             builder = builder.with_endpoint(endpoint);
         }
-        let has_role = value(&builder, S3::WebIdentityTokenFile).is_some()
-            && value(&builder, S3::RoleArn).is_some();
-        let has_keys = value(&builder, S3::AccessKeyId).is_some() || has_role;
-        if let Some((id, secret)) = &self.keys {
-            builder = builder
-                .with_access_key_id(id)
-                .with_secret_access_key(secret);
-            builder = self.token.iter().fold(builder, AmazonS3Builder::with_token);
-        } else if self.anonymous || has_keys && self.profile.is_none() {
-            // The keys of the environment, or none.
-        } else if let Some((id, secret)) = profile.keys {
-            builder = builder
-                .with_access_key_id(id)
-                .with_secret_access_key(secret);
-            builder = profile
-                .token
-                .into_iter()
-                .fold(builder, AmazonS3Builder::with_token);
-        } else if let Some(setting) = profile.elsewhere {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "{}: the AWS profile gets its keys by {setting}, which is not read here; \
-                     `aws configure export-credentials --format env` prints them as variables",
-                    self.url
-                ),
-            ));
-        } else if self
-            .env("AWS_EC2_METADATA_DISABLED")
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
-            && self.options.is_empty()
-            && self.env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_none()
-            && self.env("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_none()
-        {
-            return Err(self.wrong("there are no credentials"));
-        }
+        builder = self.s3_credentials(builder, &profile)?;
         if let Some(region) = &self.region {
             builder = builder.with_region(region);
         }
@@ -432,6 +397,52 @@ impl CloudBuilder {
         }
         let builder = builder.with_bucket_name(&self.bucket);
         Ok(client!(self, builder, connector, plain).at(endpoint, None))
+    }
+
+    /// Adds the keys that were given, those of the environment, or those of a profile.
+    fn s3_credentials(
+        &self,
+        builder: AmazonS3Builder,
+        profile: &Profile,
+    ) -> Result<AmazonS3Builder> {
+        let with_keys =
+            |builder: AmazonS3Builder, (id, secret): &(String, String), token: &Option<String>| {
+                let builder = builder
+                    .with_access_key_id(id)
+                    .with_secret_access_key(secret);
+                token.iter().fold(builder, AmazonS3Builder::with_token)
+            };
+        let is_known = |key: S3| builder.get_config_value(&key).is_some();
+        let has_role = is_known(S3::WebIdentityTokenFile) && is_known(S3::RoleArn);
+        let has_keys = is_known(S3::AccessKeyId) || has_role;
+        if let Some(keys) = &self.keys {
+            return Ok(with_keys(builder, keys, &self.token));
+        }
+        if self.anonymous || has_keys && self.profile.is_none() {
+            return Ok(builder);
+        }
+        if let Some(keys) = &profile.keys {
+            return Ok(with_keys(builder, keys, &profile.token));
+        }
+        if let Some(setting) = profile.elsewhere {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{}: the AWS profile gets its keys by {setting}, which is not read here; \
+                     `aws configure export-credentials --format env` prints them as variables",
+                    self.url
+                ),
+            ));
+        }
+        let is_off = |value: String| value.eq_ignore_ascii_case("true");
+        if self.env("AWS_EC2_METADATA_DISABLED").is_some_and(is_off)
+            && self.options.is_empty()
+            && self.env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").is_none()
+            && self.env("AWS_CONTAINER_CREDENTIALS_FULL_URI").is_none()
+        {
+            return Err(self.wrong("there are no credentials"));
+        }
+        Ok(builder)
     }
 
     fn connect_gcs(&self, connector: &Connector) -> Result<Client> {

@@ -286,7 +286,10 @@ impl Walk {
 
     /// Returns the error of the folder at `path`.
     fn missed(&self, error: Error) -> Missed {
-        let folder = readable(self.path.as_os_str().as_encoded_bytes());
+        let folder = match self.path.as_os_str().as_encoded_bytes() {
+            b"" => ".".into(),
+            folder => readable(folder),
+        };
         Missed {
             name: format!("{folder}/"),
             error,
@@ -329,7 +332,8 @@ impl Walk {
     fn read(&self, path: &Path) -> io::Result<(VecDeque<Name>, Option<io::Error>)> {
         if let Some(name) = &self.pattern.name {
             // Only one name can match, so the folder need not be read.
-            return Ok((VecDeque::from_iter(literal(path, name)), None));
+            let found = retried(&self.cx, || literal(path, name))?;
+            return Ok((VecDeque::from_iter(found), None));
         }
         let mut names = Vec::new();
         let mut failure = None;
@@ -358,14 +362,17 @@ impl Walk {
     }
 }
 
-fn literal(folder: &Path, name: &str) -> Option<Name> {
+/// Returns the entry of a folder that has this name, if there is one.
+fn literal(folder: &Path, name: &str) -> io::Result<Option<Name>> {
     let path = folder.join(name);
-    let kind = Kind::of(fs::symlink_metadata(&path).ok()?.file_type(), || path)?;
-    Some(Name {
-        sort: 0,
-        name: OsStr::new(name).into(),
-        kind,
-    })
+    match fs::symlink_metadata(&path) {
+        Err(error) if is_absent(&error) => Ok(None),
+        known => Ok(Kind::of(known?.file_type(), || path).map(|kind| Name {
+            sort: 0,
+            name: OsStr::new(name).into(),
+            kind,
+        })),
+    }
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -459,6 +466,30 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn row_74_a_folder_that_vanishes_is_named_and_the_next_follows() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["a", "b", "c"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+            fs::write(dir.path().join(folder).join("1"), "").unwrap();
+        }
+        let pattern = Arc::new(Pattern::parse("**/*").unwrap());
+        let mut walk = Walk::new(dir.path().to_owned(), pattern, Context::default());
+        assert_eq!(walk.step(1).len(), 1);
+        fs::remove_dir_all(dir.path().join("b")).unwrap();
+        let found = walk.step(10);
+        let Some((Err(Missed { name, error }), [Ok(next)])) = found.split_first() else {
+            panic!("{} found", found.len());
+        };
+        assert_eq!((&**name, &*next.name()), ("b/", "c/1"));
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(
+            error
+                .to_string()
+                .contains(dir.path().join("b").to_str().unwrap())
+        );
+    }
 
     #[test]
     fn a_first_step_gives_what_is_at_hand_and_enters_no_other_folder() {

@@ -114,8 +114,9 @@ fn read_with_pauses<T: Send + 'static>(
         server.drop_connections();
     }
     read.extend(epoch.by_ref().map(|item| item.expect("it goes on")));
-    // Workers may have read ahead.
-    let (is, least) = (server.connections(), if workers == 0 { 5 } else { 2 });
+    // What is in the buffers of the sockets is read also after its connection was closed, and workers
+    // may have read ahead.
+    let (is, least) = (server.connections(), if workers == 0 { 3 } else { 2 });
     assert!(is >= least, "{is} connections");
     drop((epoch, loader));
     let end = Instant::now() + Duration::from_secs(10);

@@ -28,95 +28,47 @@ pub(super) fn picture(stats: &Stats) -> Picture {
     let busy: f64 = stats.nodes.iter().map(|n| n.busy.as_secs_f64()).sum();
     let (mut edges, mut boxes) = (String::new(), String::new());
     let mut edge = |from: (usize, usize), to: (usize, usize)| {
-        let ((x, y), (end, bottom)) = (at(from), at(to));
-        let (x, y, end) = (x + WIDTH / 2.0, y + HEIGHT, end + WIDTH / 2.0);
-        let path = if to.1 - from.1 > 1 {
-            // Beside the boxes that are between.
-            let (lane, down, up) = (x + WIDTH / 2.0 + ACROSS / 2.0, y + DOWN, bottom - DOWN);
-            format!(
-                "M{x:.0} {y:.0}C{x:.0} {down:.0} {lane:.0} {y:.0} {lane:.0} {down:.0}V{up:.0}C{lane:.0} {bottom:.0} {end:.0} {up:.0} {end:.0} {bottom:.0}"
-            )
-        } else {
-            let half = f64::midpoint(y, bottom);
-            format!("M{x:.0} {y:.0}C{x:.0} {half:.0} {end:.0} {half:.0} {end:.0} {bottom:.0}")
-        };
+        let path = path(at(from), at(to), to.1 - from.1 > 1);
         let _ = write!(edges, "<path class=\"edge\" d=\"{path}\"/>");
     };
     for (place, node) in stats.nodes.iter().enumerate() {
-        let (x, y) = at(places[place]);
         for &input in &node.inputs {
             edge(places[input], places[place]);
         }
-        if let Some(queue) = &node.queue {
-            ready(&mut boxes, (x, y), queue);
-        }
         let share = node.busy.as_secs_f64() / busy.max(1e-9);
-        frame(&mut boxes, (x, y), slowest == Some(place));
-        let _ = write!(boxes, "<g><title>{}</title>", escape(&node.name));
-        text(
-            &mut boxes,
-            "strong",
-            (x + 26.0, y + 18.0),
-            &cut(&node.name, 30),
-        );
-        boxes.push_str("</g>");
-        let of_cpu = format!("{} of the work", percent(share));
-        text(&mut boxes, "end", (x + WIDTH - 10.0, y + 18.0), &of_cpu);
-        text(
-            &mut boxes,
-            "muted",
-            (x + 26.0, y + 34.0),
-            &figures(stats, node),
-        );
-        let full = WIDTH - 36.0;
-        rect(&mut boxes, "track", (x + 26.0, y + 40.0, full, 3.0));
-        let segment = stats
-            .segments
-            .iter()
-            .position(|s| Some(s.letter) == node.segment);
-        let color = format!(
-            "f{}",
-            segment.map_or(COLORS - 1, |place| place % (COLORS - 1))
-        );
-        rect(&mut boxes, &color, (x + 26.0, y + 40.0, full * share, 3.0));
-        rect(&mut boxes, &color, (x, y, 5.0, HEIGHT));
-        if let Some(letter) = node.segment {
-            text(
-                &mut boxes,
-                "muted middle",
-                (x + 15.0, y + 18.0),
-                &letter.to_string(),
-            );
-        }
+        let segment = stats.segments.iter();
+        let segment = segment
+            .map(|s| Some(s.letter))
+            .position(|letter| letter == node.segment);
+        let of_color = segment.map_or(COLORS - 1, |place| place % (COLORS - 1));
+        let card = Card {
+            name: &node.name,
+            end: format!("{} of the work", percent(share)),
+            figures: figures(stats, node),
+            color: format!("f{of_color}"),
+            share,
+            sets_pace: slowest == Some(place),
+            node: Some(node),
+        };
+        card.draw(&mut boxes, at(places[place]));
     }
-    if let Some(root) = places.last() {
+    if let Some(&root) = places.last() {
         let consumer = (root.0, rows);
-        let (x, y) = at(consumer);
-        edge(*root, consumer);
+        edge(root, consumer);
         if let Some(queue) = &stats.queue {
-            ready(&mut boxes, at(*root), queue);
+            ready(&mut boxes, at(root), queue);
         }
         let waited = stats.consumer_waited();
-        frame(&mut boxes, (x, y), stats.delivered > 0 && waited < 0.05);
-        text(&mut boxes, "strong", (x + 26.0, y + 18.0), "consumer");
-        let waits = format!("waited {}", percent(waited));
-        text(&mut boxes, "end", (x + WIDTH - 10.0, y + 18.0), &waits);
-        let mut said = format!(
-            "{} batches · {}/s · {} were ready",
-            count(stats.delivered),
-            number(stats.items_per_second()),
-            percent(stats.readiness())
-        );
-        if let Some(device) = &stats.device {
-            let _ = write!(said, " · {} in uploads", time(device.busy));
-        }
-        text(&mut boxes, "muted", (x + 26.0, y + 34.0), &said);
-        rect(&mut boxes, "track", (x + 26.0, y + 40.0, WIDTH - 36.0, 3.0));
-        rect(
-            &mut boxes,
-            "f1",
-            (x + 26.0, y + 40.0, (WIDTH - 36.0) * waited, 3.0),
-        );
+        let card = Card {
+            name: "consumer",
+            end: format!("waited {}", percent(waited)),
+            figures: consumer_figures(stats),
+            color: "f1".to_owned(),
+            share: waited,
+            sets_pace: stats.delivered > 0 && waited < 0.05,
+            node: None,
+        };
+        card.draw(&mut boxes, at(consumer));
     }
     let (right, bottom) = at((columns.unwrap_or(1), rows + 1));
     Picture {
@@ -125,6 +77,61 @@ pub(super) fn picture(stats: &Stats) -> Picture {
         width: right,
         height: bottom - DOWN + MARGIN,
         elements: edges + &boxes,
+    }
+}
+
+/// Returns the path of an edge between two boxes, beside those that are between them if it is `long`.
+fn path((x, y): (f64, f64), (end, bottom): (f64, f64), long: bool) -> String {
+    let (x, y, end) = (x + WIDTH / 2.0, y + HEIGHT, end + WIDTH / 2.0);
+    if long {
+        let (lane, down, up) = (x + WIDTH / 2.0 + ACROSS / 2.0, y + DOWN, bottom - DOWN);
+        format!(
+            "M{x:.0} {y:.0}C{x:.0} {down:.0} {lane:.0} {y:.0} {lane:.0} {down:.0}V{up:.0}C{lane:.0} {bottom:.0} {end:.0} {up:.0} {end:.0} {bottom:.0}"
+        )
+    } else {
+        let half = f64::midpoint(y, bottom);
+        format!("M{x:.0} {y:.0}C{x:.0} {half:.0} {end:.0} {half:.0} {end:.0} {bottom:.0}")
+    }
+}
+
+/// The box of a node, or of the consumer.
+struct Card<'a> {
+    name: &'a str,
+    /// Text at the end of the line with the name.
+    end: String,
+    figures: String,
+    color: String,
+    /// Part of its bar that is filled.
+    share: f64,
+    sets_pace: bool,
+    node: Option<&'a NodeStats>,
+}
+
+impl Card<'_> {
+    fn draw(&self, to: &mut String, (x, y): (f64, f64)) {
+        if let Some(queue) = self.node.and_then(|node| node.queue.as_ref()) {
+            ready(to, (x, y), queue);
+        }
+        frame(to, (x, y), self.sets_pace);
+        let _ = write!(to, "<g><title>{}</title>", escape(self.name));
+        text(to, "strong", (x + 26.0, y + 18.0), &cut(self.name, 30));
+        to.push_str("</g>");
+        text(to, "end", (x + WIDTH - 10.0, y + 18.0), &self.end);
+        text(to, "muted", (x + 26.0, y + 34.0), &self.figures);
+        let full = WIDTH - 36.0;
+        rect(to, "track", (x + 26.0, y + 40.0, full, 3.0));
+        rect(
+            to,
+            &self.color,
+            (x + 26.0, y + 40.0, full * self.share, 3.0),
+        );
+        if let Some(node) = self.node {
+            rect(to, &self.color, (x, y, 5.0, HEIGHT));
+            if let Some(letter) = node.segment {
+                let letter = letter.to_string();
+                text(to, "muted middle", (x + 15.0, y + 18.0), &letter);
+            }
+        }
     }
 }
 
@@ -146,6 +153,19 @@ fn frame(to: &mut String, (x, y): (f64, f64), sets_pace: bool) {
     if sets_pace {
         text(to, "flag end", (x + WIDTH - 4.0, y - 5.0), "sets the pace");
     }
+}
+
+fn consumer_figures(stats: &Stats) -> String {
+    let mut said = format!(
+        "{} batches · {}/s · {} were ready",
+        count(stats.delivered),
+        number(stats.items_per_second()),
+        percent(stats.readiness())
+    );
+    if let Some(device) = &stats.device {
+        let _ = write!(said, " · {} in uploads", time(device.busy));
+    }
+    said
 }
 
 fn figures(stats: &Stats, node: &NodeStats) -> String {

@@ -201,20 +201,20 @@ pub(super) fn panels(samples: &[Sample], stats: &Stats) -> Vec<Panel> {
         values: samples.iter().map(value).collect(),
     };
     let over = |value: f64, sample: &Sample| value / sample.seconds.max(1e-9);
-    // The segments with most of a figure, in the order of the graph.
-    let most = |of: &dyn Fn(usize) -> f64| {
+    // A line for each of the segments with most of a figure, in the order of the graph.
+    let by_segment = |total: &dyn Fn(usize) -> f64, value: fn(&SegmentSample) -> f64| {
         let mut places: Vec<usize> = (0..stats.segments.len()).collect();
-        places.sort_by(|&a, &b| of(b).total_cmp(&of(a)));
+        places.sort_by(|&a, &b| total(b).total_cmp(&total(a)));
         places.truncate(SEGMENTS);
         places.sort_unstable();
-        places
+        let lines = places.into_iter().map(|place| {
+            let segment = &stats.segments[place];
+            let name = format!("{}: {}", segment.letter, segment.nodes.join(" → "));
+            let value = |s: &Sample| over(s.segments.get(place).map_or(0.0, value), s);
+            line(&name, place % (COLORS - 1), Join::Mean, &value)
+        });
+        lines.collect::<Vec<_>>()
     };
-    let name = |place: usize| {
-        let segment = &stats.segments[place];
-        format!("{}: {}", segment.letter, segment.nodes.join(" → "))
-    };
-    let of =
-        |sample: &Sample, place: usize| sample.segments.get(place).cloned().unwrap_or_default();
     let rate = line("batches", 0, Join::Mean, &|s| over(s.delivered, s));
     let waits = line("waits for data", 1, Join::Mean, &|s| {
         over(s.waited, s).min(1.0)
@@ -222,27 +222,18 @@ pub(super) fn panels(samples: &[Sample], stats: &Stats) -> Vec<Panel> {
     let uses = line("uses it", 2, Join::Mean, &|s| {
         over(s.running - s.waited, s).clamp(0.0, 1.0)
     });
-    let busy = most(&|place| stats.segments[place].busy.as_secs_f64());
-    let busy = busy.into_iter().map(|place| {
-        let value = |s: &Sample| over(of(s, place).busy, s);
-        line(&name(place), place % (COLORS - 1), Join::Mean, &value)
+    let busy = by_segment(&|place| stats.segments[place].busy.as_secs_f64(), |s| {
+        s.busy
     });
-    let sum = |place: usize| samples.iter().map(|s| of(s, place).in_flight).sum::<f64>();
-    let flight = most(&sum).into_iter().filter(|&place| sum(place) > 0.0);
-    let flight = flight.map(|place| {
-        let value = |s: &Sample| over(of(s, place).in_flight, s);
-        line(&name(place), place % (COLORS - 1), Join::Mean, &value)
-    });
-    let mut flight: Vec<Line> = flight.collect();
+    let in_flight = |s: &Sample, place: usize| s.segments.get(place).map_or(0.0, |s| s.in_flight);
+    let sum = |place| samples.iter().map(|s| in_flight(s, place)).sum();
+    let mut flight = by_segment(&sum, |s| s.in_flight);
+    flight.retain(|line| line.values.iter().any(|&value| value > 0.0));
     let has_io = stats.segments.iter().any(|s| s.work == Work::Io);
     if stats.queue.is_some() {
         let value = |s: &Sample| over(s.ready, s);
-        flight.push(line(
-            "ready for the consumer",
-            COLORS - 1,
-            Join::Mean,
-            &value,
-        ));
+        let name = "ready for the consumer";
+        flight.push(line(name, COLORS - 1, Join::Mean, &value));
     }
     let bytes = line("held", 4, Join::Most, &|s| s.bytes / f64::from(1 << 20));
     let limit = stats
@@ -267,7 +258,7 @@ pub(super) fn panels(samples: &[Sample], stats: &Stats) -> Vec<Panel> {
         Panel {
             title: "Busy workers",
             unit: "workers",
-            lines: busy.collect(),
+            lines: busy,
             stacked: true,
             limit: Some((stats.workers as f64, format!("{} workers", stats.workers))),
         },

@@ -220,6 +220,7 @@ fn a_stream_that_keeps_its_end_is_flushed() {
 fn memory_of_what_waits_is_used_again() {
     run(async {
         let (mut put, mut take) = queue(1 << 16, WIDE);
+        // A length that no other test has, since all tests share the memory.
         let value = Bytes::from(vec![7; 9 << 20]);
         let mut writer = Writer::new();
         value.encode(&mut writer).unwrap();

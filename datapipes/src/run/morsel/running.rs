@@ -257,8 +257,10 @@ impl<'a> RunningMorsel<'a> {
 
     /// Hands the rest on, and ends the morsel.
     pub(super) fn end(&mut self) {
-        // Who sees the end may start the next epoch: what this one holds is to be gone.
-        self.output = None;
+        // Who sees the end may start the next epoch: what this one holds is to be gone. If a user's
+        // value panics as it goes, the items are there nevertheless.
+        let gone = catch_unwind(AssertUnwindSafe(|| self.output = None));
+        let _ = gone.map_err(Error::panic);
         if let (Work::Io, Some(started)) = (self.work, self.started) {
             // Waiting for the consumer is no part of the work.
             let spent = started.elapsed().saturating_sub(self.waited);
