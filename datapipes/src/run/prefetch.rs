@@ -247,7 +247,7 @@ struct QueueFiller {
     put: ThreadPut<(Instant, AnyChunk)>,
 }
 
-/// What came of a poll of the upstream.
+/// Outcome of a poll of the upstream.
 enum Filled {
     Chunk(AnyChunk),
     /// An error, after which nothing comes.

@@ -48,7 +48,7 @@ enum ReaderTurn {
     Left,
 }
 
-/// Who polls the upstream for a reader that has to wait.
+/// Poller of the upstream for a reader that has to wait.
 pub(super) enum Start {
     /// The reader.
     Ours(Box<QueueFiller>),
@@ -229,11 +229,11 @@ impl Turns {
     }
 }
 
-/// What the thread does next.
+/// Next step of the thread.
 enum Turn {
     Poll(Box<QueueFiller>),
     Sleep,
-    /// It ends, with what is to be dropped there.
+    /// The end, with what is to be dropped there.
     End(Option<Box<QueueFiller>>),
 }
 
