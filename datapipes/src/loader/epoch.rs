@@ -149,8 +149,8 @@ impl<T: Send + 'static> Epoch<T> {
 impl<T: Send + 'static, E> Epoch<T, E> {
     /// Returns the epoch as a plain iterator, for training loops without async. Works on any
     /// thread, with or without an async runtime; inside a runtime it blocks the calling thread.
-    /// Functions of the graph run on that thread, too, as long as a thread ahead of it would save
-    /// less time than the queue between them costs.
+    /// Functions of the graph run on that thread, too, while it waits, and as long as a thread ahead
+    /// of it would save less time than the queue between them costs.
     ///
     /// On the only thread of a runtime no task of that runtime runs while the iterator waits. If
     /// one of these tasks feeds the graph, no item can come. If no item came for 10 seconds,
@@ -337,7 +337,7 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         let (runs, wrap) = (self.runs.clone(), self.wrap);
         let is_idle = || lock(&runs).iter().all(|run| run.is_idle());
         let next = self.next_item();
-        block_on_unless(next, QUIET, || {
+        block_on_unless(next, || QUIET, || {
             let found = deadlock.look(is_idle).or_else(|| {
                 let runs = lock(&runs);
                 let names = || runs[0].names_on_workers().join(", ");

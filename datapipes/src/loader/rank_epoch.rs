@@ -334,8 +334,11 @@ impl<T: Send + 'static> RankEpoch<T> {
                     self.gain.moved();
                 }
             }
-            if polled.is_pending() {
+            let polled_here = &running.run.root_queue.polled_here;
+            if polled.is_pending() || polled_here.load(Ordering::Relaxed) {
                 self.waiting_since.get_or_insert(begun);
+            }
+            if polled.is_pending() {
                 running.run.consumer_waits(cx);
             }
             let polled = ready!(polled);

@@ -33,14 +33,14 @@ thread_local! {
 /// Waits for a future on this thread. Also works inside an async runtime, whose thread is then
 /// blocked.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    block_on_unless(future, Duration::MAX, || None)
+    block_on_unless(future, || Duration::MAX, || None)
 }
 
-/// Waits for a future as [`block_on`] does. Each time that nothing wakes it for `quiet`, calls
+/// Waits for a future as [`block_on`] does. Each time that nothing wakes it for a `quiet` time, calls
 /// `give_up`, which may return an output instead.
 pub(crate) fn block_on_unless<F: Future>(
     future: F,
-    quiet: Duration,
+    quiet: impl Fn() -> Duration,
     mut give_up: impl FnMut() -> Option<F::Output>,
 ) -> F::Output {
     let mut future = pin!(future);
@@ -54,7 +54,7 @@ pub(crate) fn block_on_unless<F: Future>(
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
             break output;
         }
-        let mut since = Instant::now();
+        let (mut since, quiet) = (Instant::now(), quiet());
         while !parked.woken.load(Ordering::Acquire) {
             std::thread::park_timeout(quiet);
             if since.elapsed() >= quiet {

@@ -130,6 +130,8 @@ pub(crate) struct QueueGauge {
     pub pending_polls: AtomicU64,
     /// True while the consumer polls the producer's stream itself.
     pub inline: AtomicBool,
+    /// True if the consumer polled it itself when it last found the queue empty.
+    pub polled_here: AtomicBool,
     pub taken: AtomicU64,
     /// Times that items were in the queue.
     pub item_wait: DurationRecorder,

@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::pool::Pool;
@@ -28,12 +28,18 @@ const SLEPT_NS: i64 = 250_000;
 /// Least duration of work that has waited where the system does not count sleeps.
 const LONG_NS: i64 = FAR_NS;
 
+/// Number of short works in a row after which the sleeps are not counted until one is long: to ask the
+/// system costs a twentieth of reading a small file.
+const SHORT: u32 = 64;
+
 /// Recent waits of the blocking work of a segment, passed on to the next epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     /// Nanoseconds waited less those worked.
     excess: AtomicI64,
     far: AtomicBool,
+    /// Number of works in a row that were too short to have waited, up to [`SHORT`].
+    short: AtomicU32,
 }
 
 impl Waits {
@@ -68,16 +74,25 @@ impl Waits {
 
     /// Runs work, and learns if it waits.
     fn measure(&self, work: impl FnOnce()) {
-        let (before, begun) = (Sleeps::of_this_thread(), Instant::now());
+        let short = self.short.load(Ordering::Relaxed);
+        let before = (short < SHORT).then(Sleeps::of_this_thread);
+        let begun = Instant::now();
         work();
         let ns = begun.elapsed().as_nanos().min(MOST_NS as u128) as i64;
-        let waited = ns >= READ_NS && {
-            let after = Sleeps::of_this_thread();
-            match after.sleeps {
-                0 => ns >= LONG_NS,
-                _ if after.reads != before.reads => true,
-                sleeps => sleeps != before.sleeps && ns >= SLEPT_NS,
+        if ns < READ_NS {
+            if short < SHORT {
+                self.short.store(short + 1, Ordering::Relaxed);
             }
+            return self.learn(-ns);
+        }
+        self.short.store(0, Ordering::Relaxed);
+        // Of a long one after many short ones nothing is known. The next ones tell.
+        let Some(before) = before else { return };
+        let after = Sleeps::of_this_thread();
+        let waited = match after.sleeps {
+            0 => ns >= LONG_NS,
+            _ if after.reads != before.reads => true,
+            sleeps => sleeps != before.sleeps && ns >= SLEPT_NS,
         };
         self.learn(if waited { ns } else { -ns });
     }
@@ -188,6 +203,20 @@ mod tests {
             calls += 1;
         }
         assert_eq!(calls, MOST_NS / 50_000);
+    }
+
+    #[test]
+    fn long_waits_are_noticed_after_and_among_much_short_work() {
+        let waits = Waits::default();
+        (0..2 * SHORT).for_each(|_| waits.measure(|| ()));
+        assert_eq!(waits.short.load(Ordering::Relaxed), SHORT);
+        let mut long = 0;
+        while !waits.is_far() {
+            waits.measure(|| sleep(Duration::from_millis(2)));
+            (0..SHORT / 2).for_each(|_| waits.measure(|| ()));
+            long += 1;
+            assert!(long < 10);
+        }
     }
 
     #[test]

@@ -1,24 +1,23 @@
 //! Runs everything upstream on a thread of its own, ahead of its consumer.
 
-use std::any::Any;
-use std::future::poll_fn;
+mod turns;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{self, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
 
+use self::turns::{Start, Turns};
 use crate::budget::{Account, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
-use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::queue::{Limits, Put, Take, ThreadPut, ThreadTake, Weight, thread};
 use crate::run::JOIN_TIMEOUT;
 use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
-use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
@@ -29,6 +28,9 @@ pub(crate) struct PrefetchSettings {
     pub edge: Arc<dyn Edge>,
     /// While it is set, the reader itself polls the upstream, after the ready items.
     pub here: Arc<AtomicBool>,
+    /// True if the reader blocks its thread while it waits, so that it may poll the upstream
+    /// meanwhile.
+    pub reader_blocks: bool,
 }
 
 /// Length of a queue.
@@ -42,12 +44,18 @@ pub(crate) struct Depth {
 }
 
 /// A queue with a thread that fills it. Nothing starts before the first poll.
+///
+/// A reader that has to wait has nothing else to do: if it blocks its thread, and has seldom been
+/// away for long, it polls the upstream itself, and is woken by what it waits for. Otherwise each
+/// item would wake the thread, which wakes the reader, which wakes the thread for the next one. The
+/// thread takes over when the reader stays away.
 pub(crate) struct PrefetchThread {
     state: PrefetchState,
     gauge: Arc<QueueGauge>,
     here: Arc<AtomicBool>,
     /// Wait that the reader is in.
     wait: Option<Wait>,
+    away: Away,
 }
 
 enum PrefetchState {
@@ -57,17 +65,44 @@ enum PrefetchState {
 }
 
 struct Driver {
-    /// Chunks, each with the time when it was put.
-    take: Option<Box<dyn Take<(Instant, AnyChunk)>>>,
+    /// Chunks, each with the time when it was put; `None` only in the drop.
+    take: Option<ThreadTake<(Instant, AnyChunk)>>,
     consumed: Arc<AtomicUsize>,
-    need: Arc<Need>,
-    abort: AbortHandle,
+    turns: Arc<Turns>,
+    reader_blocks: bool,
+    /// True if the reader asked for the upstream while the thread had it.
+    has_asked: bool,
     ended: mpsc::Receiver<()>,
-    /// The upstream, once the thread has returned it.
-    back: Arc<Mutex<Option<Upstream>>>,
 }
 
-type Upstream = (Box<dyn ErasedChunks>, PrefetchSettings);
+/// Time for which a reader is away before it asks for more.
+#[derive(Default)]
+struct Away {
+    since: Option<Instant>,
+    /// Average of the last times, in nanoseconds.
+    ns: f64,
+}
+
+/// Average time away from which on a thread is to work meanwhile, at the price of its wakes.
+const AWAY_NS: f64 = 50_000.0;
+
+impl Away {
+    fn begin(&mut self) {
+        self.since = Some(Instant::now());
+    }
+
+    /// Ends it. One long time alone changes little.
+    fn end(&mut self) {
+        if let Some(since) = self.since.take() {
+            let ns = since.elapsed().as_nanos() as f64;
+            self.ns = self.ns * 0.8 + ns.min(4.0 * AWAY_NS) * 0.2;
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.ns < AWAY_NS
+    }
+}
 
 /// Tells a task that a reader waits for it. The upstream may refuse to run ahead, and is asked
 /// again then.
@@ -116,6 +151,7 @@ impl PrefetchThread {
             gauge,
             here,
             wait: None,
+            away: Away::default(),
         }
     }
 
@@ -141,29 +177,22 @@ impl PrefetchThread {
             items: 1,
             bytes: usize::MAX,
         };
-        let (mut put, take) = thread::<(Instant, AnyChunk)>(limits);
-        let back = Arc::default();
+        let (put, take) = thread::<(Instant, AnyChunk)>(limits);
         let consumed = Arc::new(AtomicUsize::new(0));
-        let need = Arc::new(Need::default());
-        let (abort, registration) = AbortHandle::new_pair();
         let (send_ended, ended) = mpsc::channel();
         let (name, scope, edge) = (
             settings.name.clone(),
             settings.scope.clone(),
             settings.edge.clone(),
         );
-        let (count, told, left) = (consumed.clone(), need.clone(), Arc::clone(&back));
-        let loop_ = async move {
-            // The queue must end after the upstream has been returned.
-            let given = drive(above, &mut put, count, told, settings, gauge).await;
-            *lock(&left) = given;
-        };
+        let (here, reader_blocks) = (settings.here.clone(), settings.reader_blocks);
+        let filler = QueueFiller::new(above, put, consumed.clone(), settings, gauge);
+        let turns = Arc::new(Turns::new(filler, here));
+        let shared = turns.clone();
         let body = move || {
             let _entered = scope.enter();
-            // Aborted or not, the upstream is dropped here, on its own thread.
-            let _ = catch_unwind(AssertUnwindSafe(|| {
-                super::block_on(Abortable::new(loop_, registration)).is_ok()
-            }));
+            // Ended or not, the upstream is dropped here, on its own thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| shared.work_ahead()));
             drop(send_ended);
         };
         match super::spawn_thread_within(
@@ -172,12 +201,12 @@ impl PrefetchThread {
             body,
         ) {
             Ok(_) => PrefetchState::Running(Driver {
-                take: Some(Box::new(take)),
+                take: Some(take),
                 consumed,
-                need,
-                abort,
+                turns,
+                reader_blocks,
+                has_asked: false,
                 ended,
-                back,
             }),
             Err(error) => {
                 let error =
@@ -196,78 +225,146 @@ const HOP_NS: f64 = 200_000.0;
 /// Maximum number of items an adaptive queue keeps ready.
 const MAX_READY: usize = 1024;
 
-/// Keeps the queue filled. The queue grows gradually: of every four items taken, one makes it
-/// longer, up to its full length, so that the start of an epoch asks for no more than 1.25 times
-/// the steady rate. Returns the upstream if it is to be polled elsewhere.
-async fn drive(
+/// A queue that is being filled: by the thread, or by a reader that waits.
+///
+/// The queue grows gradually: of every four items taken, one makes it longer, up to its full length,
+/// so that the start of an epoch asks for no more than 1.25 times the steady rate.
+struct QueueFiller {
+    // The queue must end after the upstream is gone.
     above: Box<dyn ErasedChunks>,
-    put: &mut impl Put<(Instant, AnyChunk)>,
-    consumed: Arc<AtomicUsize>,
-    need: Arc<Need>,
-    settings: PrefetchSettings,
-    gauge: Arc<QueueGauge>,
-) -> Option<Upstream> {
-    let mut filler = QueueFiller {
-        credit: settings.account.credit(),
-        scope: settings.scope.clone(),
-        started: Instant::now(),
-        full_ns: 0,
-        made: 0,
-        gauge,
-        settings,
-        need,
-        consumed,
-        put,
-        above,
-    };
-    loop {
-        let (least, length, cost) = filler.adapt_length();
-        let begun = Instant::now();
-        let room = match poll_fn(|cx| filler.poll_room(cx, least)).await {
-            None => return None,
-            Some(0) => break,
-            Some(room) => room,
-        };
-        filler.count_full(begun.elapsed());
-        let max = room.min(items::at_once_across(HOP_NS, cost, filler.made));
-        let mut refused = None;
-        let next = poll_fn(|cx| filler.poll_next(cx, max, length, &mut refused));
-        let (chunk, last) = match next.await {
-            None => break,
-            Some(Ok(Some(chunk))) => (chunk, false),
-            Some(Ok(None)) => return None,
-            Some(Err(payload)) => {
-                let error = Error::panic(payload);
-                (filler.settings.edge.fail_chunk(error), true)
-            }
-        };
-        filler.put(chunk);
-        if last {
-            return None;
-        }
-    }
-    Some((filler.above, filler.settings))
-}
-
-/// A queue that is being filled.
-struct QueueFiller<'a, P> {
     credit: Credit,
-    scope: Scope,
     started: Instant,
     /// Nanoseconds without room or bytes.
     full_ns: u64,
+    /// Time since when there is no room, or no bytes.
+    full_since: Option<Instant>,
     /// Number of items and errors that were made.
     made: usize,
     gauge: Arc<QueueGauge>,
     settings: PrefetchSettings,
-    need: Arc<Need>,
     /// Number of items that were taken.
     consumed: Arc<AtomicUsize>,
-    put: &'a mut P,
-    above: Box<dyn ErasedChunks>,
+    put: ThreadPut<(Instant, AnyChunk)>,
 }
 
-impl<P: Put<(Instant, AnyChunk)>> QueueFiller<'_, P> {
+/// Outcome of a poll of the upstream.
+enum Filled {
+    Chunk(AnyChunk),
+    /// An error, after which nothing comes.
+    Last(AnyChunk),
+    End,
+}
+
+impl QueueFiller {
+    fn new(
+        above: Box<dyn ErasedChunks>,
+        put: ThreadPut<(Instant, AnyChunk)>,
+        consumed: Arc<AtomicUsize>,
+        settings: PrefetchSettings,
+        gauge: Arc<QueueGauge>,
+    ) -> Self {
+        QueueFiller {
+            above,
+            credit: settings.account.credit(),
+            started: Instant::now(),
+            full_ns: 0,
+            full_since: None,
+            made: 0,
+            gauge,
+            settings,
+            consumed,
+            put,
+        }
+    }
+
+    fn into_upstream(self) -> (Box<dyn ErasedChunks>, PrefetchSettings) {
+        (self.above, self.settings)
+    }
+
+    /// Makes the next items once there is room for them. If there is none, or nothing comes yet, the
+    /// task is woken.
+    fn poll_ahead(&mut self, cx: &mut task::Context<'_>, need: &Need) -> Poll<Filled> {
+        let (least, length, cost) = self.adapt_length();
+        if least == 0 && !need.waits() {
+            return self.wait();
+        }
+        let Poll::Ready(room) = self.put.poll_ready(cx) else {
+            return self.wait();
+        };
+        // Nobody listens any more.
+        let Some(room) = room else {
+            return Poll::Ready(Filled::End);
+        };
+        // The order of the two checks matters: a reader that has just emptied the queue is not
+        // waiting.
+        let waits = room == length && need.waits();
+        self.poll_upstream(cx, room, cost, waits)
+    }
+
+    /// Makes the next items for a reader that has found the queue empty.
+    fn poll_awaited(&mut self, cx: &mut task::Context<'_>) -> Poll<Filled> {
+        let (_, length, cost) = self.adapt_length();
+        self.poll_upstream(cx, length, cost, true)
+    }
+
+    fn poll_upstream(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        room: usize,
+        cost: f64,
+        waits: bool,
+    ) -> Poll<Filled> {
+        let max = room.min(items::at_once_across(HOP_NS, cost, self.made));
+        let Poll::Ready(max) = self.credit.poll_begin(cx, max, Limit::Share, || waits) else {
+            return self.wait();
+        };
+        let demand = Demand {
+            ahead: !waits,
+            ..Demand::up_to(max)
+        };
+        let begun = Instant::now();
+        let _busy = self.settings.scope.busy();
+        if let Some(since) = self.full_since.take() {
+            let waited = (begun - since).as_nanos() as u64;
+            self.gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
+            self.full_ns += waited;
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| self.above.poll_chunk(cx, demand)));
+        let busy = begun.elapsed().as_nanos() as u64;
+        self.gauge.busy_ns.fetch_add(busy, Ordering::Relaxed);
+        let (mut chunk, is_last) = match polled {
+            Ok(Poll::Pending) => {
+                self.gauge.pending_polls.fetch_add(1, Ordering::Relaxed);
+                self.credit.poll_pending(max);
+                return Poll::Pending;
+            }
+            Ok(Poll::Ready(None)) => return Poll::Ready(Filled::End),
+            Ok(Poll::Ready(Some(chunk))) => (chunk, false),
+            Err(payload) => (self.settings.edge.fail_chunk(Error::panic(payload)), true),
+        };
+        self.made += chunk.len;
+        let counted = chunk.len - chunk.errors;
+        chunk.hold = Some(self.credit.give(counted, chunk.bytes, 0));
+        Poll::Ready(match is_last {
+            true => Filled::Last(chunk),
+            false => Filled::Chunk(chunk),
+        })
+    }
+
+    /// Waits for room or bytes.
+    fn wait(&mut self) -> Poll<Filled> {
+        self.full_since.get_or_insert_with(Instant::now);
+        Poll::Pending
+    }
+
+    fn put(&mut self, chunk: AnyChunk) {
+        let weight = Weight {
+            items: chunk.len,
+            bytes: chunk.bytes,
+        };
+        self.put.put((Instant::now(), chunk), weight);
+    }
+
     /// Sets the length of the queue. Returns the least that it may have, its length now, and the
     /// nanoseconds that an item costs.
     fn adapt_length(&mut self) -> (usize, usize, f64) {
@@ -288,86 +385,31 @@ impl<P: Put<(Instant, AnyChunk)>> QueueFiller<'_, P> {
         self.gauge.depth.store(length as u64, Ordering::Relaxed);
         (least, length, cost)
     }
-
-    /// Waits for room, and returns how much there is: none if the upstream is to be polled
-    /// elsewhere.
-    fn poll_room(&mut self, cx: &mut task::Context<'_>, least: usize) -> Poll<Option<usize>> {
-        self.need.register(cx);
-        if self.settings.here.load(Ordering::SeqCst) {
-            return Poll::Ready(Some(0));
-        }
-        if least == 0 && !self.need.waits() {
-            return Poll::Pending;
-        }
-        self.put.poll_ready(cx)
-    }
-
-    /// Makes the next items, if there are bytes for them; `None` if the upstream is to be polled
-    /// elsewhere. `refused` becomes the time since when there are no bytes.
-    #[expect(clippy::type_complexity, reason = "an item, the end or a panic")]
-    fn poll_next(
-        &mut self,
-        cx: &mut task::Context<'_>,
-        max: usize,
-        length: usize,
-        refused: &mut Option<Instant>,
-    ) -> Poll<Option<std::result::Result<Option<AnyChunk>, Box<dyn Any + Send>>>> {
-        self.need.register(cx);
-        if self.settings.here.load(Ordering::SeqCst) {
-            return Poll::Ready(None);
-        }
-        // The order of the two checks matters: a reader that has just emptied the queue is not
-        // waiting.
-        let empty = self.put.poll_ready(cx) == Poll::Ready(Some(length));
-        let waits = empty && self.need.waits();
-        let Poll::Ready(max) = self.credit.poll_begin(cx, max, Limit::Share, || waits) else {
-            refused.get_or_insert_with(Instant::now);
-            return Poll::Pending;
-        };
-        let demand = Demand {
-            ahead: !waits,
-            ..Demand::up_to(max)
-        };
-        let begun = Instant::now();
-        let _busy = self.scope.busy();
-        if let Some(since) = refused.take() {
-            self.full_ns += count_full(&self.gauge, begun - since);
-        }
-        let polled = catch_unwind(AssertUnwindSafe(|| self.above.poll_chunk(cx, demand)));
-        let busy = begun.elapsed().as_nanos() as u64;
-        self.gauge.busy_ns.fetch_add(busy, Ordering::Relaxed);
-        match polled {
-            Ok(Poll::Pending) => {
-                self.gauge.pending_polls.fetch_add(1, Ordering::Relaxed);
-                self.credit.poll_pending(max);
-                Poll::Pending
-            }
-            Ok(Poll::Ready(chunk)) => Poll::Ready(Some(Ok(chunk))),
-            Err(payload) => Poll::Ready(Some(Err(payload))),
-        }
-    }
-
-    fn count_full(&mut self, waited: Duration) {
-        self.full_ns += count_full(&self.gauge, waited);
-    }
-
-    fn put(&mut self, mut chunk: AnyChunk) {
-        let weight = Weight {
-            items: chunk.len,
-            bytes: chunk.bytes,
-        };
-        self.made += chunk.len;
-        let counted = chunk.len - chunk.errors;
-        chunk.hold = Some(self.credit.give(counted, chunk.bytes, 0));
-        self.put.put((Instant::now(), chunk), weight);
-    }
 }
 
-/// Counts time without room or bytes, and returns its nanoseconds.
-fn count_full(gauge: &QueueGauge, waited: Duration) -> u64 {
-    let waited = waited.as_nanos() as u64;
-    gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
-    waited
+impl Driver {
+    fn take(&mut self) -> &mut ThreadTake<(Instant, AnyChunk)> {
+        self.take.as_mut().expect("there until dropped")
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.take().held().items > 0
+    }
+
+    /// Takes what is ready.
+    fn poll_ready(
+        &mut self,
+        gauge: &QueueGauge,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<AnyChunk>> {
+        self.take().poll_take(cx).map(|taken| {
+            taken.map(|(since, chunk)| {
+                let in_queue = since.elapsed().as_nanos() as u64;
+                gauge.item_wait.record(in_queue, chunk.len as u64);
+                chunk
+            })
+        })
+    }
 }
 
 impl ErasedChunks for PrefetchThread {
@@ -376,66 +418,73 @@ impl ErasedChunks for PrefetchThread {
         if !here {
             self.start();
         }
-        match &mut self.state {
-            PrefetchState::Fresh(above, _) => above.poll_chunk(cx, demand),
-            PrefetchState::Failed(error) => Poll::Ready(error.take()),
-            PrefetchState::Running(driver) => {
-                let take = driver.take.as_mut().expect("there until dropped");
-                self.gauge
-                    .occupancy_sum
-                    .fetch_add(take.held().items as u64, Ordering::Relaxed);
-                self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
-                // Before the take: the thread must not find the queue empty and a reader that has
-                // just got its item.
-                let waited = driver.need.clear();
-                if here {
-                    driver.need.wake();
+        let driver = match &mut self.state {
+            PrefetchState::Fresh(above, _) => return above.poll_chunk(cx, demand),
+            PrefetchState::Failed(error) => return Poll::Ready(error.take()),
+            PrefetchState::Running(driver) => driver,
+        };
+        self.away.end();
+        // Before the take: the thread must not find the queue empty and a reader that has just got
+        // its item.
+        let waited = driver.turns.need.clear();
+        let held = driver.take().held().items as u64;
+        self.gauge.occupancy_sum.fetch_add(held, Ordering::Relaxed);
+        self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
+        let mut polled = driver.poll_ready(&self.gauge, cx);
+        if std::mem::take(&mut driver.has_asked) && polled.is_ready() {
+            driver.turns.leave(None);
+        }
+        self.gauge.polled_here.store(false, Ordering::Relaxed);
+        if polled.is_pending() {
+            let empty = &self.gauge.empty;
+            self.wait.get_or_insert_with(|| WaitTime::start(empty));
+            let is_ours = driver.reader_blocks && !demand.ahead && self.away.is_short();
+            match driver.turns.start(cx, here || is_ours) {
+                // The thread has put something in meanwhile.
+                Start::Ours(filler) if driver.is_ready() => {
+                    driver.turns.leave(Some(filler));
+                    polled = driver.poll_ready(&self.gauge, cx);
                 }
-                let polled = take.poll_take(cx).map(|taken| {
-                    taken.map(|(since, chunk)| {
-                        let in_queue = since.elapsed().as_nanos() as u64;
-                        self.gauge.item_wait.record(in_queue, chunk.len as u64);
-                        chunk
-                    })
-                });
-                if let Poll::Ready(None) = polled {
-                    let back = lock(&driver.back).take();
-                    if let Some((above, settings)) = back {
-                        self.wait = None;
-                        self.gauge.inline.store(true, Ordering::Relaxed);
-                        self.state = PrefetchState::Fresh(above, settings);
-                        return self.poll_chunk(cx, demand);
+                Start::Ours(filler) if here => {
+                    let (above, settings) = filler.into_upstream();
+                    self.wait = None;
+                    self.gauge.inline.store(true, Ordering::Relaxed);
+                    self.state = PrefetchState::Fresh(above, settings);
+                    return self.poll_chunk(cx, demand);
+                }
+                Start::Ours(filler) => {
+                    self.gauge.polled_here.store(true, Ordering::Relaxed);
+                    polled = driver.turns.poll_awaited(cx, filler);
+                }
+                Start::Soon => driver.has_asked = true,
+                Start::Theirs => {
+                    // A poll ahead of need does not end the wait of an earlier one.
+                    if waited || !demand.ahead {
+                        driver.turns.need.tell();
                     }
                 }
-                match &polled {
-                    Poll::Pending => {
-                        let empty = &self.gauge.empty;
-                        self.wait.get_or_insert_with(|| WaitTime::start(empty));
-                        // A poll ahead of need does not end the wait of an earlier one.
-                        if waited || !demand.ahead {
-                            driver.need.tell();
-                        }
-                    }
-                    Poll::Ready(chunk) => {
-                        self.wait = None;
-                        if let Some(chunk) = chunk {
-                            driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);
-                            self.gauge
-                                .taken
-                                .fetch_add(chunk.len as u64, Ordering::Relaxed);
-                        }
-                    }
-                }
-                polled
             }
         }
+        if let Poll::Ready(chunk) = &polled {
+            self.wait = None;
+            if let Some(chunk) = chunk {
+                driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);
+                let taken = &self.gauge.taken;
+                taken.fetch_add(chunk.len as u64, Ordering::Relaxed);
+            }
+            self.away.begin();
+        }
+        polled
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.abort.abort();
+        self.turns.close();
         drop(self.take.take());
         let _ = self.ended.recv_timeout(JOIN_TIMEOUT);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! The root of a graph moves to a thread ahead of the consumer, and back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
 use futures::{FutureExt, StreamExt};
@@ -49,13 +51,22 @@ fn a_graph_moves_to_a_thread_when_the_consumer_has_what_it_waited_for() {
             Ok::<_, crate::Error>(n)
         }
     });
-    let here = std::thread::current().id();
-    let places = graph.scan((), move |(), _| Some(std::thread::current().id() == here));
+    let (here, made) = (std::thread::current().id(), Arc::<AtomicUsize>::default());
+    let counter = made.clone();
+    let places = graph.scan((), move |(), _| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Some(std::thread::current().id() == here)
+    });
     let loader = DataLoader::builder(places).workers(2).build().unwrap();
     let mut epoch = loader.epoch(0).blocking();
     let mut cx = Context::from_waker(Waker::noop());
     assert!(epoch.0.poll_next_item(&mut cx).is_pending());
     send.send(()).unwrap();
-    let are_here = Vec::from_iter(epoch.map(Result::unwrap));
-    assert!(are_here.len() == 100 && are_here[0] && !are_here[99]);
+    assert!(epoch.next().unwrap().unwrap());
+    // The consumer does something else until the next ones are there.
+    while made.load(Ordering::SeqCst) < 2 {
+        std::thread::yield_now();
+    }
+    assert!(!epoch.next().unwrap().unwrap());
+    assert_eq!(epoch.count(), 98);
 }

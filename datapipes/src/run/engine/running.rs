@@ -21,6 +21,8 @@ pub(crate) struct Running<T> {
     history: Arc<OnceLock<Arc<dyn History>>>,
     pub run: Arc<EpochRun>,
     thread: RootThread<T>,
+    /// True if the consumer blocks its thread while it waits.
+    blocks: bool,
 }
 
 /// Thread on which functions of the graph's root run.
@@ -61,12 +63,14 @@ impl<T: Send + 'static> Running<T> {
             history: Arc::clone(&history),
         };
         if polled && engine.settings.workers > 0 {
-            let items = run.ahead(Box::new(Unwired(Some(wiring), None)), Arc::default());
+            let unwired = Box::new(Unwired(Some(wiring), None));
+            let items = run.ahead(unwired, Arc::default(), false);
             return Ok(Running {
                 items,
                 history,
                 run,
                 thread: RootThread::Apart(leave),
+                blocks: false,
             });
         }
         Ok(Running {
@@ -74,6 +78,7 @@ impl<T: Send + 'static> Running<T> {
             history,
             run,
             thread: RootThread::Inline,
+            blocks: !polled,
         })
     }
 
@@ -128,7 +133,7 @@ impl<T: Send + 'static> Running<T> {
                 self.thread = RootThread::Moved(here.clone());
                 let items = std::mem::replace(&mut self.items, Items::empty());
                 let above = self.run.root_edge().erase(Box::new(items));
-                self.items = self.run.ahead(above, here);
+                self.items = self.run.ahead(above, here, self.blocks);
             }
         }
         true
@@ -174,6 +179,7 @@ impl EpochRun {
         &self,
         above: Box<dyn ErasedChunks>,
         here: Arc<AtomicBool>,
+        reader_blocks: bool,
     ) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
         let depth = Depth {
@@ -181,7 +187,8 @@ impl EpochRun {
             adaptive: self.engine.plan.prefetch.adaptive,
         };
         let queue = (depth, self.account(None, edge));
-        let mut prefetch = self.prefetch("loader".to_owned(), above, queue, edge, gauge, here);
+        let name = "loader".to_owned();
+        let mut prefetch = self.prefetch(name, above, queue, edge, gauge, (here, reader_blocks));
         self.log.within(|| prefetch.start());
         typed(edge.restore(Box::new(prefetch)))
     }

@@ -102,7 +102,7 @@ impl EpochRun {
             (depth, account),
             &node.edge,
             gauge,
-            here,
+            (here, false),
         )))
     }
 
@@ -136,7 +136,7 @@ impl EpochRun {
         (depth, account): (Depth, Account),
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
-        here: Arc<AtomicBool>,
+        (here, reader_blocks): (Arc<AtomicBool>, bool),
     ) -> PrefetchThread {
         let (scope, edge) = (self.scope.clone(), edge.clone());
         PrefetchThread::new(
@@ -148,6 +148,7 @@ impl EpochRun {
                 scope,
                 edge,
                 here,
+                reader_blocks,
             },
             gauge,
         )

@@ -90,19 +90,14 @@ impl SegmentInput {
         polled
     }
 
-    /// Takes up to `most` items for a morsel, if some are ready, with the number of the first, and
+    /// Takes what is wanted for a morsel, if some is ready, with the number of the first item, and
     /// its position if that has to be known.
     pub(super) fn take(
         &mut self,
         cx: &mut task::Context<'_>,
-        most: usize,
-        ahead: bool,
+        mut demand: Demand,
     ) -> Option<(AnyChunk, u64, u64)> {
         let (first, position) = (self.taken, self.log.position());
-        let mut demand = Demand {
-            ahead,
-            ..Demand::up_to(most)
-        };
         if let InputLog::InOrder(log) = &self.log {
             demand = demand.at_most(log.limit());
         }

@@ -261,7 +261,8 @@ impl Spawning {
             let begun = Instant::now();
             let ahead = ahead || !self.flight.morsels.is_empty();
             let most = self.cost.morsel(&self.settings, self.taken);
-            let Some(mut taken) = lock(&self.input).take(cx, most, ahead) else {
+            let demand = self.input_demand(most, ahead);
+            let Some(mut taken) = lock(&self.input).take(cx, demand) else {
                 // Other edges may have the bytes meanwhile.
                 self.credit = None;
                 return Idle::Starved;
@@ -278,6 +279,20 @@ impl Spawning {
         }
         self.probe();
         Idle::Full
+    }
+
+    /// Returns the demand for a morsel of up to `most` items. If the reader needs several, all that it
+    /// needs, or a whole morsel, are worth a wake, and fewer items are not.
+    fn input_demand(&self, most: usize, ahead: bool) -> Demand {
+        let demand = Demand {
+            ahead,
+            ..Demand::up_to(most)
+        };
+        match self.reader.until.saturating_sub(self.taken) {
+            _ if self.reader.until <= self.reader.took + 1 => demand,
+            0 => demand.needing(most),
+            left => demand.needing(most.min(left)),
+        }
     }
 
     /// Begins more of the first requests where the data turns out not to be near: has the reader
@@ -376,7 +391,8 @@ impl Spawning {
             {
                 return;
             }
-            let Some((next, ..)) = lock(&self.input).take(cx, most - chunk.len, true) else {
+            let demand = self.input_demand(most - chunk.len, true);
+            let Some((next, ..)) = lock(&self.input).take(cx, demand) else {
                 return;
             };
             self.taken += next.len;

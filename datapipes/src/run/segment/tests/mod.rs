@@ -232,3 +232,37 @@ fn pieces_for_processes_are_of_one_item_only_until_the_cost_of_an_item_is_known(
         while jobs.next().is_some() {}
     }
 }
+
+/// Input that notes how many items were needed each time.
+struct Asked(Box<dyn ErasedChunks>, Arc<Mutex<Vec<usize>>>);
+
+impl ErasedChunks for Asked {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> super::ChunkPoll {
+        lock(&self.1).push(demand.needed);
+        self.0.poll_chunk(cx, demand)
+    }
+}
+
+/// Items that come one by one from another segment would each wake the reader, for a morsel of one.
+#[test]
+fn a_whole_morsel_is_asked_for_if_the_reader_needs_several_items() {
+    for needed in [1, 100] {
+        let (jobs, asked) = (Jobs::default(), Arc::<Mutex<Vec<usize>>>::default());
+        let mut settings = settings(Work::Cpu, 2, &jobs);
+        settings.set_by_user = true;
+        let input = settings.shared.chain.input.clone();
+        let results = (0..1000).map(|n| Ok(Item::new(n, Origin::root(0, n))));
+        let items = input.erase(Box::new(Items::from_results(results.collect::<Vec<_>>())));
+        let items = input.restore(Box::new(Asked(items, asked.clone())));
+        let mut segment = Segment::new(items, settings);
+        let mut cx = task::Context::from_waker(Waker::noop());
+        let mut got = 0;
+        while got < 400 {
+            match poll(&mut segment, &mut cx, needed) {
+                Poll::Ready(items) => got += items.expect("there are more"),
+                Poll::Pending => complete(jobs.next().expect("the reader waits"), 10_000),
+            }
+        }
+        assert_eq!(lock(&asked).iter().any(|&asked| asked > 1), needed > 1);
+    }
+}
