@@ -3,7 +3,8 @@
 //!
 //! The floor is the same step on one batch that stays on the device. Where there is no GPU the
 //! bench says so and ends; with one it is run by `cargo bench --features cudnn --bench gpu`, which
-//! needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and `-- resnet` run a part.
+//! needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and `-- resnet` run a part. It
+//! checks first that batches arrive as they were made.
 
 mod support;
 
@@ -17,7 +18,7 @@ use candle_nn::{
 };
 use datapipes::{DataLoader, Graph, Rng};
 use datapipes_candle::{CandleLoader, to_candle};
-use datapipes_image::{Image, ImageRows, ResizeFilter, prelude::*, resize};
+use datapipes_image::{Image, ImageRows, Normalize, ResizeFilter, prelude::*, resize};
 use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
 use support::bar;
 
@@ -29,12 +30,20 @@ const FAST_STEP: f64 = 4000.0;
 
 type Batch = (Tensor, Tensor);
 
+/// Type of the pixels that are uploaded.
+#[derive(Clone, Copy, Debug)]
+enum Pixels {
+    Bytes,
+    Floats,
+}
+
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let device = Device::cuda_if_available(0)?;
     if !device.is_cuda() {
         println!("skipped: no GPU, or built without the feature `cuda`");
         return Ok(());
     }
+    check(&device)?;
     let cores = std::thread::available_parallelism()?.get();
     let shards = tempfile::tempdir()?;
     make(shards.path())?;
@@ -45,18 +54,18 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     if wanted("upload") {
         println!("\nwithout a step: batches of 256 u8 images on the device");
         for workers in steps_up_to(cores) {
-            let (rate, _) = run(&feed(shards.path(), 256, workers, &device)?, |_| Ok(()))?;
+            let loader = feed(shards.path(), (256, Pixels::Bytes), workers, &device)?;
+            let (rate, _) = run(&loader, |_| Ok(()))?;
             println!("{workers:>3} workers {rate:>8.0} images/s");
         }
     }
     for batch in [64, 256].into_iter().filter(|_| wanted("fixed")) {
         let step = matmuls(batch, &device)?;
-        beside(
-            "a step of fixed length",
-            batch,
-            &step,
-            (shards.path(), &device, cores),
-        )?;
+        for pixels in [Pixels::Bytes, Pixels::Floats] {
+            let name = "a step of fixed length";
+            let batches = (batch, pixels);
+            beside(name, batches, &step, (shards.path(), &device, cores))?;
+        }
     }
     if !wanted("resnet") {
         return Ok(());
@@ -72,17 +81,42 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     };
     beside(
         "ResNet-50 by candle, f32",
-        64,
+        (64, Pixels::Bytes),
         &train,
         (shards.path(), &device, cores),
     )
+}
+
+/// Asserts that batches arrive as they were made while the device computes: of fewer bytes than are
+/// copied at once, of as many, and of more.
+fn check(device: &Device) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let number = |n: u64, i: usize| ((n as usize * 1_000_003 + i) % 16_777_213) as f32;
+    let a = Tensor::rand(0f32, 1f32, (2048, 2048), device)?;
+    for len in [1, 1 << 20, (1 << 20) + 1, 3_333_333] {
+        let batches = Graph::range(0..12).try_map(move |n| {
+            datapipes::Tensor::from_vec((0..len).map(|i| number(n, i)).collect(), [len])
+        });
+        let loader = DataLoader::builder(batches).workers(2).build()?;
+        let batches = CandleLoader::new(&loader, device).epoch(0).blocking();
+        for (n, batch) in (0..).zip(batches) {
+            for _ in 0..5 {
+                a.matmul(&a)?;
+            }
+            let got: Vec<f32> = batch?.to_vec1()?;
+            assert!(
+                (0..len).all(|i| got[i] == number(n, i)),
+                "batch {n} of {len}"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Prints the rate of a step on a batch that stays on the device, and on fed batches with
 /// increasing numbers of workers.
 fn beside(
     name: &str,
-    batch: usize,
+    (batch, pixels): (usize, Pixels),
     step: &dyn Fn(&Batch) -> Result<()>,
     (shards, device, cores): (&Path, &Device, usize),
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -94,11 +128,11 @@ fn beside(
     (0..steps).try_for_each(|_| step(&resident))?;
     let floor = (steps * batch) as f64 / begun.elapsed().as_secs_f64();
     println!(
-        "\n{name}, batches of {batch}: {floor:.0} images/s on a batch that stays on the device"
+        "\n{name}, batches of {batch}, {pixels:?}: {floor:.0} images/s on a batch that stays on the device"
     );
     let mut best = 0f64;
     for workers in steps_up_to(cores) {
-        let (rate, waited) = run(&feed(shards, batch, workers, device)?, step)?;
+        let (rate, waited) = run(&feed(shards, (batch, pixels), workers, device)?, step)?;
         best = best.max(rate / floor);
         println!(
             "{workers:>3} workers {rate:>8.0} images/s, {:>5.1} % of the time waiting for data",
@@ -135,15 +169,19 @@ fn run(loader: &CandleLoader<Batch>, step: impl Fn(&Batch) -> Result<()>) -> Res
     Ok((count as f64 / wall, waited / wall))
 }
 
-/// Builds a loader from shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1,
-/// uploaded as bytes, and `[n]` of `i64`.
+/// Builds a loader from shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1, and
+/// `[n]` of `i64`.
 fn feed(
     shards: &Path,
-    batch: usize,
+    (batch, pixels): (usize, Pixels),
     workers: usize,
     device: &Device,
 ) -> std::result::Result<CandleLoader<Batch>, Box<dyn std::error::Error>> {
     let rows = ImageRows::random_resized_crop(SIZE as u32).random_hflip(0.5);
+    let rows = match pixels {
+        Pixels::Bytes => rows,
+        Pixels::Floats => rows.normalize(Normalize::UNIT),
+    };
     let graph = list_files(shards, "*.tar")
         .shuffle(1000)
         .load_files()
@@ -159,11 +197,13 @@ fn feed(
     Ok(CandleLoader::with(
         &loader,
         device,
-        |(images, labels), device| {
-            Ok((
-                (to_candle(images, device)?.to_dtype(DType::F32)? / 255.0)?,
-                to_candle(labels, device)?,
-            ))
+        move |(images, labels), device| {
+            let images = to_candle(images, device)?;
+            let images = match pixels {
+                Pixels::Bytes => (images.to_dtype(DType::F32)? / 255.0)?,
+                Pixels::Floats => images,
+            };
+            Ok((images, to_candle(labels, device)?))
         },
     ))
 }

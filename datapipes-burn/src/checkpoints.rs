@@ -79,7 +79,7 @@ pub fn resumable_training<M, B, S>(
 where
     M: LearnerModel,
     B: Send + 'static,
-    <M as TrainStep>::Input: 'static,
+    <M as TrainStep>::Input: Send + 'static,
     S: CheckpointingStrategy + 'static,
 {
     let files = Files(folder.as_ref().join("checkpoint"));
@@ -210,7 +210,7 @@ struct WithData<B, O> {
     late: Vec<usize>,
 }
 
-impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithData<B, O> {
+impl<B: Send + 'static, O: Send + 'static> CheckpointingStrategy for WithData<B, O> {
     /// Called between two epochs of the learner, by the thread that reads the loader.
     fn checkpointing(
         &mut self,

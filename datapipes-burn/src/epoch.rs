@@ -1,7 +1,7 @@
 //! One epoch of a loader, read by burn.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn_core::data::dataloader::{DataLoaderIterator, Progress};
 use burn_core::data::dataset::DatasetError;
@@ -52,12 +52,6 @@ impl<B: Send + 'static> Reading<B> {
         }
     }
 
-    fn fail_last(&self) {
-        if let Stage::Running(epoch) = &mut *self.stage() {
-            epoch.fail_last();
-        }
-    }
-
     /// Drops the epoch, and with it everything that it started.
     fn end(&self) {
         let mut stage = self.stage();
@@ -71,60 +65,48 @@ impl<B: Send + 'static> Reading<B> {
     }
 }
 
-/// Conversion of a batch.
-pub(crate) type Convert<B, O> = dyn Fn(B, &Device) -> Result<O> + Send + Sync;
-
-/// Conversion of the batches of a loader, and the time that its epochs took.
-pub(crate) struct Conversion<B, O> {
-    pub device: Device,
-    pub convert: Arc<Convert<B, O>>,
-    /// Function for the number of items in a batch, if batches report it.
-    pub rows: Option<fn(&B) -> usize>,
-    pub waits: Arc<Mutex<Waits>>,
+/// A batch as tensors.
+pub(crate) struct Made<O> {
+    pub batch: O,
+    /// Number of its items, if batches report it.
+    pub rows: Option<usize>,
+    /// Time that the conversion took of the consumer's.
+    pub took: Duration,
 }
 
-impl<B, O> Clone for Conversion<B, O> {
-    fn clone(&self) -> Self {
-        Conversion {
-            device: self.device.clone(),
-            convert: self.convert.clone(),
-            rows: self.rows,
-            waits: self.waits.clone(),
-        }
-    }
-}
+/// Conversion of a batch, with the number of its items.
+pub(crate) type Convert<B, O> = dyn Fn(B, &Device) -> Result<(O, Option<usize>)> + Send + Sync;
 
 /// A function that begins the next epoch.
-pub(crate) type Begin<'a, B> = Box<dyn Fn() -> Result<Reading<B>> + 'a>;
+pub(crate) type Begin<'a, O> = Box<dyn Fn() -> Result<Reading<Made<O>>> + 'a>;
 
 /// One epoch, on the thread that reads it.
-pub(crate) struct Batches<'a, B: Send + 'static, O> {
-    conversion: &'a Conversion<B, O>,
+pub(crate) struct Batches<'a, O: Send + 'static> {
     /// Begins another epoch where this one ends, if epochs are cut by steps.
-    begin: Begin<'a, B>,
+    begin: Begin<'a, O>,
     count: Count,
     /// Error instead of batches.
     refused: Option<Error>,
     /// Epoch being read; none once it has ended.
-    items: Option<Reading<B>>,
+    items: Option<Reading<Made<O>>>,
     /// Number of batches left, if epochs are cut by steps.
     left: Option<u64>,
     has_failed: bool,
     begun: Option<Instant>,
     waits: Waits,
+    /// Times of all epochs.
+    all_waits: &'a Mutex<Waits>,
 }
 
-impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
+impl<'a, O: Send + 'static> Batches<'a, O> {
     pub fn new(
-        conversion: &'a Conversion<B, O>,
-        begin: Begin<'a, B>,
+        all_waits: &'a Mutex<Waits>,
+        begin: Begin<'a, O>,
         count: Count,
-        items: Reading<B>,
+        items: Reading<Made<O>>,
         left: Option<u64>,
     ) -> Self {
-        let waits = Waits::default();
         Batches {
-            conversion,
             begin,
             count,
             refused: None,
@@ -132,29 +114,29 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
             left,
             has_failed: false,
             begun: None,
-            waits,
+            waits: Waits::default(),
+            all_waits,
         }
     }
 
     /// Makes an epoch of one error.
-    pub fn refused(conversion: &'a Conversion<B, O>, begin: Begin<'a, B>, why: Error) -> Self {
-        let (count, waits) = (Count::default(), Waits::default());
+    pub fn refused(all_waits: &'a Mutex<Waits>, begin: Begin<'a, O>, why: Error) -> Self {
         Batches {
-            conversion,
             begin,
-            count,
+            count: Count::default(),
             refused: Some(why),
             items: None,
             left: None,
             has_failed: true,
             begun: None,
-            waits,
+            waits: Waits::default(),
+            all_waits,
         }
     }
 
     /// Returns the next item. If epochs are cut by steps, an epoch that has ended is followed by
     /// the next.
-    fn next_item(&mut self) -> Result<Option<Item<B>>> {
+    fn next_item(&mut self) -> Result<Option<Item<Made<O>>>> {
         let Some(items) = self.items.as_mut().filter(|_| self.left != Some(0)) else {
             return Ok(None);
         };
@@ -171,21 +153,18 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         let begun = Instant::now();
         self.begun.get_or_insert(begun);
         let item = self.next_item();
-        let arrived = Instant::now();
-        self.waits.waited += arrived - begun;
+        let took = match &item {
+            Ok(Some(item)) => item.took,
+            _ => Duration::ZERO,
+        };
+        self.waits.converted += took;
+        self.waits.waited += begun.elapsed().saturating_sub(took);
         let Some(item) = item? else { return Ok(None) };
-        let (batch, origin) = item.into_parts();
-        let rows = self.conversion.rows.map(|rows| rows(&batch));
-        let made = (self.conversion.convert)(batch, &self.conversion.device);
-        self.waits.converted += arrived.elapsed();
-        let made = made.map_err(|error| {
-            self.items.iter().for_each(Reading::fail_last);
-            error.at(&Arc::from("into burn")).of(&origin)
-        })?;
+        let Made { batch, rows, .. } = item.into_inner();
         self.count.add(rows);
         self.left = self.left.map(|left| left - 1);
         self.waits.batches += 1;
-        Ok(Some(made))
+        Ok(Some(batch))
     }
 
     /// Ends everything that the epoch started, unless the next `iter` continues it, and the clock.
@@ -201,15 +180,14 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         self.waits.epochs = 1;
         self.waits.wall = begun.elapsed();
         let mut all = self
-            .conversion
-            .waits
+            .all_waits
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         all.add(&std::mem::take(&mut self.waits));
     }
 }
 
-impl<B: Send + 'static, O> Iterator for Batches<'_, B, O> {
+impl<O: Send + 'static> Iterator for Batches<'_, O> {
     type Item = Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -226,13 +204,13 @@ impl<B: Send + 'static, O> Iterator for Batches<'_, B, O> {
     }
 }
 
-impl<B: Send + 'static, O> DataLoaderIterator<O> for Batches<'_, B, O> {
+impl<O: Send + 'static> DataLoaderIterator<O> for Batches<'_, O> {
     fn progress(&self) -> Progress {
         self.count.progress()
     }
 }
 
-impl<B: Send + 'static, O> Drop for Batches<'_, B, O> {
+impl<O: Send + 'static> Drop for Batches<'_, O> {
     fn drop(&mut self) {
         self.finish();
     }

@@ -5,13 +5,14 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
 use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result};
 
 use crate::count::{Count, GivenCounts};
-use crate::epoch::{Batches, Conversion, Reading};
+use crate::epoch::{Batches, Convert, Made, Reading};
 use crate::{IntoBurn, Waits};
 
 /// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of
@@ -23,8 +24,9 @@ use crate::{IntoBurn, Waits};
 ///   order each time, and the same orders when the program runs again. A clone, and a copy for
 ///   another device, continues from the current epoch, with a counter of its own.
 /// - **Threads.** Reading and decoding run ahead, on the threads of the loader. A batch becomes
-///   tensors in `next`, on the calling thread: a GPU backend keeps a stream and a memory pool for
-///   each thread that uses it. Dropping the iterator ends everything that the epoch started.
+///   tensors in `next`, on the calling thread; on a GPU say
+///   [`prefetch_to_device`](BurnLoader::prefetch_to_device), which uploads it while the step before
+///   is computed. Dropping the iterator ends everything that the epoch started.
 /// - **Errors** reach the learner as `Err` with the whole text (node, item, cause), end the epoch
 ///   and interrupt the training. Errors that the loader's [`OnError`](datapipes::OnError) skips do
 ///   not.
@@ -54,24 +56,32 @@ use crate::{IntoBurn, Waits};
 #[must_use]
 pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
-    conversion: Conversion<B, O>,
+    /// The loader's batches as tensors on the device.
+    made: DataLoader<Made<O>>,
+    convert: Arc<Convert<B, O>>,
+    device: Device,
+    /// Number of batches that are converted ahead; none if they are converted in `next`.
+    ahead: Option<usize>,
+    /// True if batches report the number of their items.
+    has_rows: bool,
+    waits: Arc<Mutex<Waits>>,
     given: GivenCounts,
     parts: Option<Parts<B>>,
     /// Index of the device, if this is a slice.
     device_index: Option<usize>,
     /// Epochs of the slices that were begun last, by device.
-    slices: Arc<Mutex<BTreeMap<usize, Reading<B>>>>,
+    slices: Arc<Mutex<BTreeMap<usize, Reading<Made<O>>>>>,
     /// Reason why this part of a loader cannot be read.
     refused: Option<Arc<str>>,
     next: AtomicU64,
     /// Number of batches of an `iter`, if epochs are cut by steps.
     steps: Option<u64>,
     /// Epoch that this loader has begun last, for the next `iter` to continue.
-    current: Mutex<Option<Reading<B>>>,
+    current: Mutex<Option<Reading<Made<O>>>>,
     /// Checkpoint from which the next epoch resumes.
     goes_on: Mutex<Option<(Checkpoint, Option<Edited>)>>,
     /// Epoch that was begun last, by this loader or a clone.
-    reading: Arc<Mutex<Option<Reading<B>>>>,
+    reading: Arc<Mutex<Option<Reading<Made<O>>>>>,
 }
 
 /// Functions that make the loaders of several devices.
@@ -80,16 +90,17 @@ struct Parts<B> {
     make: Arc<dyn Fn(Rank) -> Result<DataLoader<B>> + Send + Sync>,
 }
 
-impl<B: 'static, O: 'static> BurnLoader<B, O> {
+impl<B: Send + 'static, O: Send + 'static> BurnLoader<B, O> {
     /// Converts batches by [`IntoBurn`].
     pub fn new(loader: DataLoader<B>, device: &Device) -> Self
     where
         B: IntoBurn<O>,
     {
-        let rows = Some(<B as IntoBurn<O>>::rows as fn(&B) -> usize);
-        let mut loader = BurnLoader::with(loader, device, B::into_burn);
-        loader.conversion.rows = rows;
-        loader
+        let convert = |batch: B, device: &Device| {
+            let rows = batch.rows();
+            Ok((batch.into_burn(device)?, Some(rows)))
+        };
+        BurnLoader::converted(loader, device, Arc::new(convert), true)
     }
 
     /// Converts batches by a function.
@@ -117,14 +128,27 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(B, &Device) -> Result<O, E> + Send + Sync + 'static,
     {
+        let convert = move |batch, device: &Device| {
+            let made = convert(batch, device).map_err(Error::user)?;
+            Ok((made, None))
+        };
+        BurnLoader::converted(loader, device, Arc::new(convert), false)
+    }
+
+    fn converted(
+        loader: DataLoader<B>,
+        device: &Device,
+        convert: Arc<Convert<B, O>>,
+        has_rows: bool,
+    ) -> Self {
         BurnLoader {
+            made: made(&loader, device, &convert, None),
             loader,
-            conversion: Conversion {
-                device: device.clone(),
-                convert: Arc::new(move |batch, device| convert(batch, device).map_err(Error::user)),
-                rows: None,
-                waits: Arc::default(),
-            },
+            convert,
+            device: device.clone(),
+            ahead: None,
+            has_rows,
+            waits: Arc::default(),
             given: GivenCounts::default(),
             parts: None,
             device_index: None,
@@ -136,6 +160,40 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
             goes_on: Mutex::default(),
             reading: Arc::default(),
         }
+    }
+
+    /// Converts batches on a thread of the loader while the step before is computed, so that a GPU
+    /// gets them meanwhile, and keeps `depth` of them ready besides the one that the step works on:
+    /// at least 1. One thread does so for each device, in all epochs; see
+    /// [`DataLoader::prefetch_to_device`].
+    ///
+    /// Without this setting a batch is converted in `next`, which is as fast on the CPU.
+    ///
+    /// # Examples
+    /// ```
+    /// use burn_core::data::dataloader::DataLoader as _;
+    /// use burn_core::tensor::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_burn::BurnLoader;
+    ///
+    /// let graph = Graph::range(0..10).map(|n| n as f32).batch(4).collate();
+    /// let device = Device::flex(); // or Device::cuda(0)
+    /// let loader: BurnLoader<_, Tensor<1>> =
+    ///     BurnLoader::new(DataLoader::builder(graph).build()?, &device).prefetch_to_device(1);
+    /// assert_eq!(loader.iter().map(|batch| batch.unwrap().dims()[0]).collect::<Vec<_>>(), [4, 4, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prefetch_to_device(mut self, depth: usize) -> Self {
+        self.ahead = Some(depth);
+        let (loader, device) = (self.loader.clone(), self.device.clone());
+        self.on(loader, device)
+    }
+
+    /// Reads this loader on this device.
+    fn on(mut self, loader: DataLoader<B>, device: Device) -> Self {
+        self.made = made(&loader, &device, &self.convert, self.ahead);
+        (self.loader, self.device) = (loader, device);
+        self
     }
 
     /// Sets the number of items in an epoch: the result of burn's `num_items`.
@@ -291,10 +349,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// assert_eq!((second.iter().count(), second.next_epoch()), (2, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(self, checkpoint: &Checkpoint) -> Result<Self>
-    where
-        B: Send,
-    {
+    pub fn resume(self, checkpoint: &Checkpoint) -> Result<Self> {
         self.resumed(checkpoint, None)
     }
 
@@ -302,19 +357,13 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`].
-    pub fn resume_edited(self, checkpoint: &Checkpoint, edited: Edited) -> Result<Self>
-    where
-        B: Send,
-    {
+    pub fn resume_edited(self, checkpoint: &Checkpoint, edited: Edited) -> Result<Self> {
         self.resumed(checkpoint, Some(edited))
     }
 
-    fn resumed(mut self, checkpoint: &Checkpoint, edited: Option<Edited>) -> Result<Self>
-    where
-        B: Send,
-    {
+    fn resumed(mut self, checkpoint: &Checkpoint, edited: Option<Edited>) -> Result<Self> {
         // Checked for this loader: another number of steps may leave something to read.
-        let is_finished = resumed(&self.loader, checkpoint, edited)?
+        let is_finished = resumed(&self.made, checkpoint, edited)?
             .checkpoint()?
             .is_finished();
         *self.next.get_mut() = checkpoint.epoch() + u64::from(is_finished);
@@ -328,10 +377,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     ///
     /// # Errors
     /// As [`DataLoader::resume_or_start`].
-    pub fn resume_or_start(self, path: impl AsRef<Path>) -> Result<Self>
-    where
-        B: Send,
-    {
+    pub fn resume_or_start(self, path: impl AsRef<Path>) -> Result<Self> {
         match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(self),
             checkpoint => self.resume(&checkpoint?),
@@ -348,10 +394,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// # Errors
     /// As [`Epoch::checkpoint`](datapipes::Epoch::checkpoint), and [`Checkpoint::merge`]; `Config`
     /// if no epoch was begun.
-    pub fn checkpoint(&self) -> Result<Checkpoint>
-    where
-        B: Send,
-    {
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
         let slices = lock(&self.slices).clone();
         if !slices.is_empty() && self.device_index.is_none() {
             let checkpoints = slices
@@ -374,21 +417,21 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// Returns the time that consumers have waited, over all epochs so far that have ended or were
     /// dropped, of this loader, its clones and its slices together.
     pub fn waits(&self) -> Waits {
-        lock(&self.conversion.waits).clone()
+        lock(&self.waits).clone()
     }
 }
 
-impl<B: Send + 'static, O> BurnLoader<B, O> {
+impl<B: Send + 'static, O: Send + 'static> BurnLoader<B, O> {
     /// Begins the next epoch. Returns it with the number of its batches that were delivered before.
-    fn begin(&self) -> Result<(Reading<B>, u64)> {
+    fn begin(&self) -> Result<(Reading<Made<O>>, u64)> {
         let number = self.next.fetch_add(1, Relaxed);
         let (epoch, delivered) = match lock(&self.goes_on).take() {
             Some((checkpoint, edited)) => {
-                let epoch = resumed(&self.loader, &checkpoint, edited)?;
+                let epoch = resumed(&self.made, &checkpoint, edited)?;
                 let delivered = epoch.checkpoint()?.delivered();
                 (epoch, delivered)
             }
-            None => (self.loader.epoch(number), 0),
+            None => (self.made.epoch(number), 0),
         };
         let reading = Reading::new(epoch.blocking());
         if let Some(index) = self.device_index {
@@ -398,9 +441,7 @@ impl<B: Send + 'static, O> BurnLoader<B, O> {
         *lock(&self.current) = self.steps.map(|_| reading.clone());
         Ok((reading, delivered))
     }
-}
 
-impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
     fn count(&self) -> Result<Count> {
         match &self.refused {
             Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
@@ -411,20 +452,16 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
                         ..self.given
                     },
                     Some(steps),
-                    self.conversion.rows.is_some(),
+                    self.has_rows,
                 ),
-                None => Count::new(
-                    self.given,
-                    self.loader.len_hint(),
-                    self.conversion.rows.is_some(),
-                ),
+                None => Count::new(self.given, self.loader.len_hint(), self.has_rows),
             },
         }
     }
 
     /// Returns the epoch that an `iter` reads: if epochs are cut by steps, the one that was begun
     /// already.
-    fn read(&self) -> Result<(Count, Reading<B>)> {
+    fn read(&self) -> Result<(Count, Reading<Made<O>>)> {
         let mut count = self.count()?;
         let begun = lock(&self.current).clone().filter(Reading::is_running);
         let reading = match begun {
@@ -479,22 +516,46 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         };
         // The checkpoint of a part is not that of the whole.
         let (device_index, reading) = (Some(index), Arc::default());
-        Ok(BurnLoader {
-            loader,
+        let part = BurnLoader {
             given,
             parts: None,
             device_index,
             reading,
             ..self.clone()
-        })
+        };
+        Ok(part.on(loader, self.device.clone()))
     }
 }
 
-fn resumed<B: Send + 'static>(
+/// Converts the batches of a loader, in `next` or ahead of it.
+fn made<B: Send + 'static, O: Send + 'static>(
     loader: &DataLoader<B>,
+    device: &Device,
+    convert: &Arc<Convert<B, O>>,
+    ahead: Option<usize>,
+) -> DataLoader<Made<O>> {
+    let (convert, device) = (convert.clone(), device.clone());
+    let Some(depth) = ahead else {
+        return loader.convert("into burn", move |batch| {
+            let begun = Instant::now();
+            let (batch, rows) = convert(batch, &device)?;
+            let took = begun.elapsed();
+            datapipes::Ok(Made { batch, rows, took })
+        });
+    };
+    let loader = loader.prefetch_to_device(move |batch| {
+        let (batch, rows) = convert(batch, &device)?;
+        let took = Duration::ZERO;
+        datapipes::Ok(Made { batch, rows, took })
+    });
+    loader.device_depth(depth)
+}
+
+fn resumed<T: Send + 'static>(
+    loader: &DataLoader<T>,
     checkpoint: &Checkpoint,
     edited: Option<Edited>,
-) -> Result<Epoch<B>> {
+) -> Result<Epoch<T>> {
     match edited {
         Some(edited) => loader.resume_edited(checkpoint, edited),
         None => loader.resume(checkpoint),
@@ -510,7 +571,12 @@ impl<B, O> Clone for BurnLoader<B, O> {
         let parts = self.parts.as_ref();
         BurnLoader {
             loader: self.loader.clone(),
-            conversion: self.conversion.clone(),
+            made: self.made.clone(),
+            convert: self.convert.clone(),
+            device: self.device.clone(),
+            ahead: self.ahead,
+            has_rows: self.has_rows,
+            waits: self.waits.clone(),
             given: self.given,
             parts: parts.map(|parts| Parts {
                 devices: parts.devices,
@@ -532,21 +598,21 @@ impl<B, O> fmt::Debug for BurnLoader<B, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BurnLoader")
             .field("loader", &self.loader)
-            .field("device", &self.conversion.device)
+            .field("device", &self.device)
             .field("given", &self.given)
             .field("next", &self.next)
             .finish_non_exhaustive()
     }
 }
 
-impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
+impl<B: Send + 'static, O: Send + 'static> burn_core::data::dataloader::DataLoader<O>
     for BurnLoader<B, O>
 {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let (conversion, begin) = (&self.conversion, Box::new(|| Ok(self.begin()?.0)));
+        let (waits, begin) = (&*self.waits, Box::new(|| Ok(self.begin()?.0)));
         Box::new(match self.read() {
-            Ok((count, items)) => Batches::new(conversion, begin, count, items, self.steps),
-            Err(error) => Batches::refused(conversion, begin, error),
+            Ok((count, items)) => Batches::new(waits, begin, count, items, self.steps),
+            Err(error) => Batches::refused(waits, begin, error),
         })
     }
 
@@ -557,9 +623,7 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
-        let mut loader = self.clone();
-        loader.conversion.device = device.clone();
-        Arc::new(loader)
+        Arc::new(self.clone().on(self.loader.clone(), device.clone()))
     }
 
     /// Returns one of the equal parts that burn makes for several devices; see

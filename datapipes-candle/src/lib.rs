@@ -38,17 +38,24 @@
 //!
 //! # On a GPU
 //!
-//! This crate has no features. Enable candle's own features in your `Cargo.toml`, which hold for
-//! the whole program: `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then
-//! each batch is uploaded by a thread of its own while the previous step is computed; see
+//! Enable candle's own features in your `Cargo.toml`, which hold for the whole program:
+//! `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then each batch is
+//! uploaded by a thread of its own while the previous step is computed; see
 //! [`DataLoader::prefetch_to_device`](datapipes::DataLoader::prefetch_to_device).
 //!
-//! A CUDA device of candle has one stream, which all threads share: an upload is queued after the
-//! kernels of the step, and the next kernels wait for it. With bytes instead of floats that costs
-//! some per cent of a fast step; see `BENCHMARKS.md`.
+//! For NVIDIA's GPUs enable the feature `cuda` of this crate, too. That thread then copies batches
+//! to page-locked memory, from which the device fetches them while kernels run. Without it, CUDA's
+//! driver copies them, and starts no kernel of the step meanwhile: at 4,000 images per second a
+//! step takes up to a sixth longer (see `BENCHMARKS.md`).
+//!
+//! A CUDA device of candle stands for one stream in each thread: uploads and steps do not wait for
+//! each other. One that is made by `Device::new_cuda_with_stream` has a single stream, on which an
+//! upload is queued after the kernels of the step.
 
 mod batch;
 mod loader;
+#[cfg(feature = "cuda")]
+mod staging;
 mod tensor;
 
 pub use batch::IntoCandle;

@@ -14,7 +14,8 @@ use crate::tensor::wrapped;
 ///   their numbers, as collated tensors do.
 /// - On any other device a batch is uploaded by a thread of the loader, one batch ahead of the
 ///   consumer; see [`DataLoader::prefetch_to_device`]. That thread waits for the upload
-///   ([`Device::synchronize`]), so that a batch is ready whichever stream the consumer uses.
+///   ([`Device::synchronize`]), so that a batch is ready whichever stream the consumer uses. With
+///   the feature `cuda` the numbers go through page-locked memory; see [the crate](crate#on-a-gpu).
 /// - Errors are candle's, with the whole text of this library's error: node, item and cause. An
 ///   error ends the epoch.
 ///
@@ -136,6 +137,10 @@ impl<U: Send + 'static> CandleLoader<U> {
     ) -> Self {
         let on = device.clone();
         let loader = loader.prefetch_to_device(move |batch| {
+            #[cfg(feature = "cuda")]
+            if let Device::Cuda(cuda) = &on {
+                crate::staging::begin(cuda)?;
+            }
             let batch = convert(batch, &on)?;
             // A delivered batch is complete, whichever stream the consumer uses.
             on.synchronize()?;

@@ -8,7 +8,10 @@ use datapipes::{DType, TypedVec};
 /// - On the CPU a tensor that owns its numbers is moved: no copy, the same address. A tensor of
 ///   shared bytes ([`Tensor::is_shared`](datapipes::Tensor::is_shared)) is copied once, since
 ///   candle's tensors on the CPU own a vector.
-/// - On a GPU the numbers are uploaded once, directly from their memory, and the tensor is dropped.
+/// - On a GPU the numbers are uploaded once, and the tensor is dropped. On the thread of a
+///   [`CandleLoader`](crate::CandleLoader) that uploads ahead, and with the feature `cuda`, they go
+///   through 8 MiB of page-locked memory, and may still be on their way when this returns: what
+///   the device computes afterwards on the same thread waits for them.
 /// - `bool` becomes `u8`, 0 or 1, also without a copy.
 ///
 /// # Errors
@@ -48,16 +51,23 @@ pub fn to_candle(tensor: datapipes::Tensor, device: &Device) -> Result<Tensor> {
     }
 }
 
-/// Uploads the numbers directly from their memory, owned or shared.
+/// Uploads the numbers from their memory, owned or shared.
 fn upload(tensor: &datapipes::Tensor, device: &Device) -> Result<Tensor> {
+    let shape = tensor.shape();
     macro_rules! from_slice {
         ($type:ty) => {
-            Tensor::from_slice(
-                tensor.as_slice::<$type>().map_err(wrapped)?,
-                tensor.shape(),
-                device,
-            )
+            from_slice!(values tensor.as_slice::<$type>().map_err(wrapped)?)
         };
+        (values $values:expr) => {{
+            let values = $values;
+            #[cfg(feature = "cuda")]
+            if let Device::Cuda(cuda) = device
+                && let Some(uploaded) = crate::staging::upload(values, shape, cuda)?
+            {
+                return Ok(uploaded);
+            }
+            Tensor::from_slice(values, shape, device)
+        }};
     }
     match tensor.dtype() {
         DType::U8 => from_slice!(u8),
@@ -70,7 +80,7 @@ fn upload(tensor: &datapipes::Tensor, device: &Device) -> Result<Tensor> {
         DType::F32 => from_slice!(f32),
         DType::F64 => from_slice!(f64),
         // A `bool` is a byte that is 0 or 1.
-        DType::Bool => Tensor::from_slice(tensor.as_bytes(), tensor.shape(), device),
+        DType::Bool => from_slice!(values tensor.as_bytes()),
         other => Err(unsupported(other)),
     }
 }

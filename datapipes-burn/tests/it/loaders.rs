@@ -49,6 +49,17 @@ fn labels(loader: &dyn BurnDataLoader<Batch>) -> Vec<i64> {
     loader.iter().flat_map(labels).collect()
 }
 
+/// Has batches converted in `next`, or so many ahead of it.
+fn by<B: Send + 'static, O: Send + 'static>(
+    ahead: Option<usize>,
+    loader: BurnLoader<B, O>,
+) -> BurnLoader<B, O> {
+    match ahead {
+        None => loader,
+        Some(depth) => loader.prefetch_to_device(depth),
+    }
+}
+
 fn sorted(mut values: Vec<i64>) -> Vec<i64> {
     values.sort_unstable();
     values
@@ -461,7 +472,13 @@ fn dropped_half_way_an_epoch_ends_and_the_next_begins() {
 }
 
 #[test]
-fn tensors_are_made_on_the_thread_that_asks() {
+fn tensors_are_made_on_the_thread_that_asks_or_on_one_ahead_of_it() {
+    for ahead in [None, Some(2)] {
+        made_on_one_thread(ahead);
+    }
+}
+
+fn made_on_one_thread(ahead: Option<usize>) {
     let threads = Arc::new(Mutex::new(Vec::<ThreadId>::new()));
     let seen = threads.clone();
     let loader = DataLoader::builder(Graph::range(0..64).batch(4).collate())
@@ -476,9 +493,13 @@ fn tensors_are_made_on_the_thread_that_asks() {
             IntoBurn::<Tensor<1, Int>>::into_burn(batch, device)
         },
     );
-    assert_eq!(loader.iter().filter_map(Result::ok).count(), 16);
-    let here = std::thread::current().id();
-    assert_eq!(*threads.lock().unwrap(), vec![here; 16]);
+    let loader = by(ahead, loader);
+    for _ in 0..2 {
+        assert_eq!(loader.iter().filter_map(Result::ok).count(), 16);
+    }
+    let (here, threads) = (std::thread::current().id(), threads.lock().unwrap());
+    assert_eq!(*threads, vec![threads[0]; 32]);
+    assert_eq!(threads[0] == here, ahead.is_none());
 }
 
 #[test]
@@ -592,13 +613,22 @@ fn an_epoch_goes_on_behind_what_was_taken() {
 
 #[test]
 fn a_batch_that_could_not_be_made_comes_again() {
+    for ahead in [None, Some(1), Some(3)] {
+        could_not_be_made(ahead);
+    }
+}
+
+fn could_not_be_made(ahead: Option<usize>) {
     let loader = DataLoader::builder(Graph::range(0..10))
         .workers(0)
         .resumable()
         .build()
         .unwrap();
     let convert = |n: u64, _: &Device| if n == 4 { Err("four") } else { Ok(n) };
-    let burn = BurnLoader::with(loader.clone(), &Device::flex(), convert);
+    let burn = by(
+        ahead,
+        BurnLoader::with(loader.clone(), &Device::flex(), convert),
+    );
     assert_eq!(burn.iter().filter(|n| n.is_ok()).count(), 4);
     let rest = loader
         .resume(&burn.checkpoint().unwrap())
@@ -612,15 +642,20 @@ fn a_batch_that_could_not_be_made_comes_again() {
 
 #[test]
 fn an_epoch_of_burns_is_so_many_batches() {
+    for ahead in [None, Some(1), Some(3)] {
+        so_many_batches(ahead);
+    }
+}
+
+fn so_many_batches(ahead: Option<usize>) {
     let cut = || {
         let loader = DataLoader::builder(points(20))
             .seed(3)
             .resumable()
             .build()
             .unwrap();
-        BurnLoader::<_, Batch>::new(loader, &Device::flex())
-            .batch_size(4)
-            .steps_per_epoch(3)
+        let loader = BurnLoader::<_, Batch>::new(loader, &Device::flex());
+        by(ahead, loader).batch_size(4).steps_per_epoch(3)
     };
     let whole = loader(20, 3);
     let expected = [labels(&whole), labels(&whole), labels(&whole)].concat();
