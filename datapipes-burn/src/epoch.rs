@@ -70,7 +70,7 @@ pub(crate) struct Made<O> {
     pub batch: O,
     /// Number of its items, if batches report it.
     pub rows: Option<usize>,
-    /// Time that the conversion took of the consumer's.
+    /// Time of the consumer that the conversion took: none if it ran ahead.
     pub took: Duration,
 }
 

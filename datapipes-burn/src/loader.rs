@@ -387,7 +387,7 @@ impl<B: Send + 'static, O: Send + 'static> BurnLoader<B, O> {
     /// Returns the checkpoint of the epoch that was begun last, by this loader or a clone of it,
     /// such as the clone of burn's learner. The checkpoint is after the last batch that was taken,
     /// even if the epoch has ended or was dropped. A batch that could not be converted comes again.
-    /// Waits while a batch is being taken. See [`Epoch::checkpoint`](datapipes::Epoch::checkpoint).
+    /// Waits while a batch is being taken, so a conversion must not ask for it. See [`Epoch::checkpoint`](datapipes::Epoch::checkpoint).
     /// With several devices it is the checkpoint of the slices' epochs together; ask for it when
     /// all have taken equally many batches.
     ///

@@ -12,9 +12,10 @@ pub struct Waits {
     pub epochs: u64,
     /// Number of batches delivered.
     pub batches: u64,
-    /// Time in `next` waiting for data, including the start of each epoch.
+    /// Time in `next` waiting for data, including the start of each epoch, and for uploads that run
+    /// [ahead](crate::BurnLoader::prefetch_to_device).
     pub waited: Duration,
-    /// Time in `next` converting batches to tensors.
+    /// Time in `next` converting batches to tensors: zero if uploads run ahead.
     pub converted: Duration,
     /// Time from the first `next` of each epoch to its end: the training steps and all of the
     /// above.

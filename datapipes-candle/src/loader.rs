@@ -139,7 +139,7 @@ impl<U: Send + 'static> CandleLoader<U> {
         let loader = loader.prefetch_to_device(move |batch| {
             #[cfg(feature = "cuda")]
             if let Device::Cuda(cuda) = &on {
-                crate::staging::begin(cuda)?;
+                crate::staging::begin(cuda);
             }
             let batch = convert(batch, &on)?;
             // A delivered batch is complete, whichever stream the consumer uses.

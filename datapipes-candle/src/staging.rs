@@ -3,7 +3,7 @@
 //! The driver copies other memory by itself, but while it does, kernels of other threads are not
 //! started, so that the step waits for the upload of the next batch.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use bytemuck::{Pod, cast_slice};
@@ -19,6 +19,8 @@ const CHUNK: usize = 4 << 20;
 
 thread_local! {
     static STAGING: RefCell<Option<Staging>> = const { RefCell::new(None) };
+    /// True if this thread was refused such memory.
+    static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Page-locked memory of a thread, through which it uploads to one device.
@@ -34,19 +36,14 @@ struct Chunk {
 }
 
 /// Lets [`upload`] on this thread go through page-locked memory, 8 MiB that are freed with the
-/// thread.
-///
-/// # Errors
-/// Fails if there is no such memory.
-pub(crate) fn begin(device: &CudaDevice) -> Result<()> {
+/// thread. If there is no such memory, uploads go the usual way, which is slower.
+pub(crate) fn begin(device: &CudaDevice) {
     STAGING.with_borrow_mut(|staging| {
-        if staging.is_none() {
-            let context = device.cuda_stream().context().clone();
-            let chunks = [Chunk::new(&context)?, Chunk::new(&context)?];
-            *staging = Some(Staging { context, chunks });
+        if staging.is_none() && !REFUSED.get() {
+            *staging = Staging::new(device).ok();
+            REFUSED.set(staging.is_none());
         }
-        Ok(())
-    })
+    });
 }
 
 /// Uploads numbers through this thread's page-locked memory, on the stream that the device has for
@@ -72,6 +69,12 @@ pub(crate) fn upload<T: CudaDType + DeviceRepr + Pod>(
 }
 
 impl Staging {
+    fn new(device: &CudaDevice) -> Result<Self> {
+        let context = device.cuda_stream().context().clone();
+        let chunks = [Chunk::new(&context)?, Chunk::new(&context)?];
+        Ok(Staging { context, chunks })
+    }
+
     /// Copies chunk after chunk; the device may still fetch the last ones when this returns.
     fn send<T: DeviceRepr + Pod>(
         &mut self,
@@ -89,7 +92,12 @@ impl Staging {
             memory.copy_from_slice(cast_slice(part));
             let place = &mut to.slice_mut(sent..sent + part.len());
             stream.memcpy_htod(cast_slice::<u8, T>(memory), place).w()?;
-            chunk.fetched = Some(stream.record_event(None).w()?);
+            let fetched = stream.record_event(None);
+            if fetched.is_err() {
+                // Without an event nothing else would wait before the chunk is used again.
+                stream.synchronize().w()?;
+            }
+            chunk.fetched = Some(fetched.w()?);
             sent += part.len();
             self.chunks.swap(0, 1);
         }

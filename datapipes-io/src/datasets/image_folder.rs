@@ -30,8 +30,8 @@ pub const IMAGE_EXTENSIONS: &[&str] = &[
 ///   case. The images of one folder come together, in the order of their names, and folders in the
 ///   order of their paths.
 /// - A class without an image is an error. Files in `root` itself are left out.
-/// - Links are followed; a link that leads back to an enclosing folder is not entered again, and a
-///   broken one is a sample that cannot be read.
+/// - Links are followed; a link that leads back to an enclosing folder is not entered again. A
+///   broken one whose name is that of an image is a sample that cannot be read; others are left out.
 ///
 /// The function lists the names of all files, so it blocks; the names stay in memory, and the files
 /// are read when they are requested. A sample's file is named by its path below `root`. The steps of
@@ -142,10 +142,13 @@ impl Folder {
         for entry in fs::read_dir(path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let mut kind = entry.file_type().map_err(failed)?;
-            if kind.is_symlink()
-                && let Ok(there) = fs::metadata(entry.path())
-            {
-                kind = there.file_type();
+            if kind.is_symlink() {
+                match fs::metadata(entry.path()) {
+                    Ok(there) => kind = there.file_type(),
+                    // A broken link: if it should be an image, its sample is an error.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(Error::io(error).within(entry.path().display())),
+                }
             }
             let name = entry.file_name().into_string().map_err(|name| {
                 let what = format!(
@@ -160,7 +163,6 @@ impl Folder {
             if kind.is_dir() {
                 folder.folders.insert(name, entry.path());
             } else if kind.is_file() || kind.is_symlink() {
-                // Whoever reads a broken link hears of it.
                 folder.files.push(name);
             }
         }

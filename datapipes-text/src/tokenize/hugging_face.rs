@@ -19,8 +19,8 @@ use crate::Tokens;
 ///
 /// The ids are those of the crate. A byte-level BPE that finds words as GPT-2, GPT-4, Llama 3 or Qwen
 /// do makes them several times as fast, since it remembers up to 131,072 words: at most 30 MiB for all
-/// workers together, which the printed plan counts, and twice as much for the moment in which they
-/// give way to more frequent ones. Not so with [`offsets`] or [`add_special_tokens`], and for texts
+/// threads of a process, which the printed plan counts, and as much again while they give way to more
+/// frequent ones. Not so with [`offsets`] or [`add_special_tokens`], and for texts
 /// that contain special tokens, or that are normalized before (Qwen) and change by it.
 ///
 /// [`offsets`]: crate::Tokenize::offsets

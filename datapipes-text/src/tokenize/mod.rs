@@ -309,7 +309,11 @@ impl<T: Text> Pipe<T> for Tokenize {
         let none = self.max_tokens.is_some_and(|most| most <= self.around());
         Hints::shardable()
             .arity(Arity::One)
-            .buffered_bytes(self.tokenizer.kept_bytes())
+            .buffered_bytes(if self.offsets {
+                0
+            } else {
+                self.tokenizer.kept_bytes()
+            })
             .settings(self.settings())
             .problem(self.problem.as_deref())
             .problem(none.then_some("no room for a token of the text"))

@@ -268,11 +268,14 @@ impl Known {
         let bytes = word.len() + size_of_val(ids) + ALLOCATED;
         match place {
             Some(place) if self.bytes.fetch_add(bytes, Relaxed) + bytes <= MOST => {
-                // Another thread may have filled it with another word.
-                let _ = place.set(Word {
+                let word = Word {
                     text: word.into(),
                     ids: ids.into(),
-                });
+                };
+                // Another thread may have filled it meanwhile.
+                if place.set(word).is_err() {
+                    self.bytes.fetch_sub(bytes, Relaxed);
+                }
             }
             _ => {
                 self.missed.fetch_add(1, Relaxed);

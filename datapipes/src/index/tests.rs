@@ -1066,7 +1066,8 @@ impl MapPipe for Threads {
 
 #[test]
 fn workers_do_the_blocking_work_of_data_that_seldom_waits() {
-    let makers: [fn(Indexed<String>) -> Graph<Vec<String>>; 4] = [
+    type Make = fn(Indexed<String>) -> Graph<Vec<String>>;
+    let makers: [Make; 4] = [
         |data| data.shuffle().batch(3).fetch(),
         |data| data.map(|name| name).weighed(|_| 8).fetch().batch(2),
         |data| Indexed::concat([data.clone(), data]).fetch().batch(3),

@@ -337,14 +337,18 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         let (runs, wrap) = (self.runs.clone(), self.wrap);
         let is_idle = || lock(&runs).iter().all(|run| run.is_idle());
         let next = self.next_item();
-        block_on_unless(next, || QUIET, || {
-            let found = deadlock.look(is_idle).or_else(|| {
-                let runs = lock(&runs);
-                let names = || runs[0].names_on_workers().join(", ");
-                starved.look(EpochRun::starved(&runs), names)
-            });
-            found.map(|error| Some(Err(wrap(error))))
-        })
+        block_on_unless(
+            next,
+            || QUIET,
+            || {
+                let found = deadlock.look(is_idle).or_else(|| {
+                    let runs = lock(&runs);
+                    let names = || runs[0].names_on_workers().join(", ");
+                    starved.look(EpochRun::starved(&runs), names)
+                });
+                found.map(|error| Some(Err(wrap(error))))
+            },
+        )
     }
 }
 

@@ -86,13 +86,12 @@ impl Waits {
             return self.learn(-ns);
         }
         self.short.store(0, Ordering::Relaxed);
-        // Of a long one after many short ones nothing is known. The next ones tell.
-        let Some(before) = before else { return };
         let after = Sleeps::of_this_thread();
-        let waited = match after.sleeps {
-            0 => ns >= LONG_NS,
-            _ if after.reads != before.reads => true,
-            sleeps => sleeps != before.sleeps && ns >= SLEPT_NS,
+        let waited = match (before, after.sleeps) {
+            // Of the first long one after many short ones only its time is known.
+            (None, _) | (_, 0) => ns >= LONG_NS,
+            (Some(before), _) if after.reads != before.reads => true,
+            (Some(before), sleeps) => sleeps != before.sleeps && ns >= SLEPT_NS,
         };
         self.learn(if waited { ns } else { -ns });
     }
