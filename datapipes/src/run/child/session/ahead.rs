@@ -1,4 +1,4 @@
-//! How many jobs a child has at once: those of a distant worker come for a whole round trip.
+//! Number of jobs that a child has at once: those of a distant worker come for a whole round trip.
 
 use std::task::Context;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a child reports, and what becomes of it.
+//! Reports of a child, and what becomes of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

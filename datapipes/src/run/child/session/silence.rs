@@ -1,4 +1,4 @@
-//! How long a child may be silent.
+//! Time for which a child may be silent.
 
 use std::task::Context;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a child is given: jobs, and leave to go on with them.
+//! Work for a child: jobs, and leave to go on with them.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

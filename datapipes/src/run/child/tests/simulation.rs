@@ -696,7 +696,7 @@ fn a_slow_network_is_in_use_all_the_time() {
     assert_eq!((made.late, made.died), (0, 0), "{made:?}");
 }
 
-/// What a worker with a slow network is late with is done by others, and the others wait for nothing else.
+/// Others do what a worker with a slow network is late with, and wait for nothing else.
 #[test]
 fn row_151_a_slow_network_of_one_worker_costs_others_nothing() {
     let made = epoch(40_000, (4, ITEM), |machines| async move {
@@ -926,7 +926,7 @@ fn parts_that_share_workers_lose_no_time() {
     }
 }
 
-/// If a turn began before it has made the part, it would be over by then, and nobody would ever work.
+/// A turn that began before the part is made would be over by then, and nobody would ever work.
 #[test]
 fn row_149_a_worker_that_takes_longer_than_a_turn_to_make_parts_works_for_all() {
     let item = Duration::from_millis(50);
