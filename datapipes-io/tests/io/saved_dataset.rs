@@ -62,6 +62,12 @@ fn a_folder_that_is_no_data_set_is_refused_with_what_it_is() {
     let (kind, said) = refused("state.json", "{}");
     assert_eq!(kind, ErrorKind::Corrupt);
     assert!(said.contains("state.json: "), "{said}");
+    let (kind, said) = refused("state.json", r#"{"_data_files": []}"#);
+    assert_eq!(kind, ErrorKind::Corrupt);
+    assert!(
+        said.ends_with("state.json: it lists no files of rows"),
+        "{said}"
+    );
     let indices = r#"{"_data_files": [], "_indices_files": [{"filename": "indices.arrow"}]}"#;
     let (kind, said) = refused("state.json", indices);
     assert_eq!(kind, ErrorKind::Unsupported);

@@ -76,6 +76,12 @@ impl ArrowIpc {
             let what = "the order of its rows is in _indices_files, which are not read; save it after flatten_indices()";
             return Err(within(Error::new(ErrorKind::Unsupported, what)));
         }
+        if state.shards.is_empty() {
+            return Err(within(Error::new(
+                ErrorKind::Corrupt,
+                "it lists no files of rows",
+            )));
+        }
         let shards = state.shards.iter().map(|Shard { filename }| {
             if !is_inside(filename) {
                 let what = format!("the file {filename:?} is not of this folder");
