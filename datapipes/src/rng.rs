@@ -210,8 +210,6 @@ impl Rng {
 
 /// Returns the first block of the stream of a key. One block takes less than half of the time of four
 /// blocks in wide registers, whose instructions wait for each other, though it is more instructions.
-// Within its caller the compiler sometimes spills rows: 950 instead of 843 instructions an item.
-#[inline(never)]
 fn first_block(key: [u64; 4]) -> [u32; BLOCK] {
     let [b, c] = [[key[0], key[1]], [key[2], key[3]]].map(|[low, high]| {
         [
