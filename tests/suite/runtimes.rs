@@ -978,30 +978,3 @@ fn a_stream_gives_what_the_iterator_gives_in_any_order_of_arrival() {
         assert_eq!(streamed, plain);
     }
 }
-
-/// On a thread of a runtime tokio puts off the wakes of a task that has used up its share of polls,
-/// until the task gives the thread back; a loop over an epoch never does.
-#[test]
-fn a_loop_inside_a_runtime_reads_what_another_task_sends() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()
-        .unwrap();
-    let count = runtime.block_on(async {
-        let (mut send, receive) = futures::channel::mpsc::channel(0);
-        tokio::spawn(async move {
-            for n in 0..2_000_u64 {
-                tokio::task::yield_now().await;
-                futures::SinkExt::send(&mut send, n).await.unwrap();
-            }
-        });
-        let yields = futures::StreamExt::then(receive, |n| async move {
-            tokio::task::yield_now().await;
-            n
-        });
-        let graph = Graph::from_channel(Box::pin(yields));
-        let loader = DataLoader::builder(graph).workers(0).build().unwrap();
-        loader.epoch(0).blocking().map(Result::unwrap).count()
-    });
-    assert_eq!(count, 2_000);
-}
