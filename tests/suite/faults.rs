@@ -157,7 +157,7 @@ fn row_3_a_state_that_panics_when_dropped_costs_no_item() {
             Hints::shardable().work(Work::Io).arity(Arity::One)
         }
     }
-    // What runs on the consumer's own thread panics there, after all items.
+    // No item is lost: the panic at the end of a morsel comes once its items are delivered.
     let graph = Graph::range(0..50).pipe(Armed);
     assert_eq!(run(graph, 2).unwrap(), Vec::from_iter(0..50));
 }

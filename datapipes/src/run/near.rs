@@ -88,7 +88,7 @@ impl Waits {
         self.short.store(0, Ordering::Relaxed);
         let after = Sleeps::of_this_thread();
         let waited = match (before, after.sleeps) {
-            // Of the first long one after many short ones only its time is known.
+            // Sleeps were not counted before this work, since many short ones preceded it.
             (None, _) | (_, 0) => ns >= LONG_NS,
             (Some(before), _) if after.reads != before.reads => true,
             (Some(before), sleeps) => sleeps != before.sleeps && ns >= SLEPT_NS,

@@ -114,8 +114,8 @@ fn read_with_pauses<T: Send + 'static>(
         server.drop_connections();
     }
     read.extend(epoch.by_ref().map(|item| item.expect("it goes on")));
-    // What is in the buffers of the sockets is read also after its connection was closed, and workers
-    // may have read ahead.
+    // A closed connection still gives the bytes in its socket's buffers, and workers may have read
+    // ahead.
     let (is, least) = (server.connections(), if workers == 0 { 3 } else { 2 });
     assert!(is >= least, "{is} connections");
     drop((epoch, loader));

@@ -338,7 +338,7 @@ mod tests {
     fn row_144_another_version_of_the_protocol_is_refused_by_name_on_both_sides() {
         let [mut worker, mut trainer] = connected();
         let enters = async {
-            // Of a version with other fields after it.
+            // A greeting of a later version, which has other fields behind the number.
             let about = (
                 MAGIC.to_owned(),
                 PROTOCOL + 1,
