@@ -39,7 +39,8 @@ pub const IMAGE_EXTENSIONS: &[&str] = &[
 ///
 /// # Errors
 /// `NotFound` if there is no such folder, no class in it, or a class without an image;
-/// `Unsupported` for a name that is not UTF-8. For a sample: the errors of reading its file.
+/// `Unsupported` for a name that is not UTF-8; those of reading a folder, and of a link that is not
+/// broken and cannot be followed. For a sample: the errors of reading its file.
 ///
 /// # Examples
 /// ```
@@ -145,8 +146,8 @@ impl Folder {
             if kind.is_symlink() {
                 match fs::metadata(entry.path()) {
                     Ok(there) => kind = there.file_type(),
-                    // A broken link: if it should be an image, its sample is an error.
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    // If it should be an image, its sample is an error.
+                    Err(error) if is_broken(&error) => {}
                     Err(error) => return Err(Error::io(error).within(entry.path().display())),
                 }
             }
@@ -169,6 +170,16 @@ impl Folder {
         folder.files.sort_unstable();
         Ok(folder)
     }
+}
+
+/// Returns true if a link leads nowhere: to nothing, through a file, or to itself.
+fn is_broken(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    #[cfg(unix)]
+    let leads_back = error.raw_os_error() == Some(libc::ELOOP);
+    #[cfg(not(unix))]
+    let leads_back = false;
+    leads_back || matches!(error.kind(), NotFound | NotADirectory)
 }
 
 /// Adds the files of a folder and of its subfolders, each with the path below the root. `above` are
@@ -346,6 +357,8 @@ mod tests {
         link("in/a", "in/a/again");
         link("in", "in/a/up");
         link("nowhere", "in/a/0.jpg");
+        link("other/2.jpg/below", "in/a/through-a-file");
+        link("in/a/itself", "in/a/itself");
         let samples = image_folder(dir.path().join("in")).unwrap().samples;
         let error = samples.clone().fetch().collect().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
