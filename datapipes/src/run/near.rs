@@ -8,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::time::Instant;
 
 use super::pool::Pool;
@@ -30,7 +30,9 @@ const LONG_NS: i64 = FAR_NS;
 
 /// Number of short works in a row after which the sleeps are not counted until one is long: to ask the
 /// system costs a twentieth of reading a small file.
-const SHORT: u32 = 64;
+const SHORT: i32 = 64;
+/// The same after work that has waited, or may have, so that the next such work is measured.
+const SHORT_AFTER_WAIT: i32 = 4096;
 
 /// Recent waits of the blocking work of a segment, passed on to the next epoch.
 #[derive(Debug, Default)]
@@ -38,8 +40,9 @@ pub(crate) struct Waits {
     /// Nanoseconds waited less those worked.
     excess: AtomicI64,
     far: AtomicBool,
-    /// Number of works in a row that were too short to have waited, up to [`SHORT`].
-    short: AtomicU32,
+    /// Number of works in a row that were too short to have waited, up to [`SHORT`]; negative after one
+    /// that has waited, or may have.
+    short: AtomicI32,
 }
 
 impl Waits {
@@ -85,7 +88,6 @@ impl Waits {
             }
             return self.learn(-ns);
         }
-        self.short.store(0, Ordering::Relaxed);
         let after = Sleeps::of_this_thread();
         let waited = match (before, after.sleeps) {
             // Sleeps were not counted before this work, since many short ones preceded it.
@@ -93,6 +95,13 @@ impl Waits {
             (Some(before), _) if after.reads != before.reads => true,
             (Some(before), sleeps) => sleeps != before.sleeps && ns >= SLEPT_NS,
         };
+        let may_wait = waited || before.is_none() && ns >= SLEPT_NS;
+        let short = if may_wait {
+            SHORT - SHORT_AFTER_WAIT
+        } else {
+            0
+        };
+        self.short.store(short, Ordering::Relaxed);
         self.learn(if waited { ns } else { -ns });
     }
 }
@@ -207,14 +216,15 @@ mod tests {
     #[test]
     fn long_waits_are_noticed_after_and_among_much_short_work() {
         let waits = Waits::default();
-        (0..2 * SHORT).for_each(|_| waits.measure(|| ()));
-        assert_eq!(waits.short.load(Ordering::Relaxed), SHORT);
-        let mut long = 0;
-        while !waits.is_far() {
-            waits.measure(|| sleep(Duration::from_millis(2)));
-            (0..SHORT / 2).for_each(|_| waits.measure(|| ()));
-            long += 1;
-            assert!(long < 10);
+        for micros in [2000, 600] {
+            let mut long = 0;
+            while !waits.is_far() {
+                (0..2 * SHORT).for_each(|_| waits.measure(|| ()));
+                waits.measure(|| sleep(Duration::from_micros(micros)));
+                long += 1;
+                assert!(long < 100);
+            }
+            waits.learn(-MOST_NS);
         }
     }
 
