@@ -34,7 +34,7 @@ pub(super) struct Totals {
     pub items: u64,
     /// Nanoseconds spent in the graph, by the consumer or ahead of it.
     pub graph_ns: u64,
-    /// Number of polls by the thread ahead that found nothing.
+    /// Number of polls, by the thread ahead or by the consumer in its place, that found nothing.
     pub pending_polls: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Runs everything upstream on a thread of its own, ahead of its consumer.
+//! Runs everything upstream on a thread of its own, ahead of its consumer, or on the consumer's
+//! while it waits.
 
 mod turns;
 

@@ -281,15 +281,17 @@ impl Spawning {
         Idle::Full
     }
 
-    /// Returns the demand for a morsel of up to `most` items. If the reader needs several, all that it
-    /// needs, or a whole morsel, are worth a wake, and fewer items are not.
+    /// Returns the demand for a morsel of up to `most` items. If the reader needs several, and each
+    /// input gives one of them, all that it needs, or a whole morsel, are worth a wake, and fewer
+    /// items are not.
     fn input_demand(&self, most: usize, ahead: bool) -> Demand {
         let demand = Demand {
             ahead,
             ..Demand::up_to(most)
         };
+        let needs_one = self.reader.until <= self.reader.took + 1;
         match self.reader.until.saturating_sub(self.taken) {
-            _ if self.reader.until <= self.reader.took + 1 => demand,
+            _ if needs_one || self.shared.arity != Arity::One => demand,
             0 => demand.needing(most),
             left => demand.needing(most.min(left)),
         }

@@ -61,8 +61,6 @@ impl Session<'_> {
 
     /// Learns from a job that has ended, and that took this time there.
     pub(super) fn learn(&mut self, spent: Duration) {
-        // Jobs that wait, wait at the same time.
-        let spent = spent / self.overlap() as u32;
         self.job_time = Some(match self.job_time {
             Some(known) => known - known / 4 + spent / 4,
             None => spent,
@@ -89,7 +87,10 @@ impl Session<'_> {
         if self.input >= ON_THE_WAY {
             return most;
         }
-        let job_time = job_time.max(LEAST_TIME).as_nanos();
+        // Jobs that wait, wait at the same time.
+        let job_time = (job_time / self.overlap() as u32)
+            .max(LEAST_TIME)
+            .as_nanos();
         let on_the_way = round_trip.as_nanos().div_ceil(job_time);
         let on_the_way = usize::try_from(on_the_way).unwrap_or(usize::MAX);
         let shared = &self.slot.shared;
