@@ -356,6 +356,11 @@ impl Account {
         step.exact.unwrap_or_else(recent)
     }
 
+    /// Returns the weight of the heaviest recent item; 0 before the first.
+    pub(crate) fn heaviest(&self) -> usize {
+        self.seen.load(Ordering::Relaxed)
+    }
+
     /// Returns how many items a poll may make.
     fn at_once(&self) -> usize {
         match self.largest {
@@ -537,7 +542,7 @@ impl Credit {
 
     /// Returns the weight of the heaviest recent item; 0 before the first.
     pub(crate) fn heaviest(&self) -> usize {
-        self.account.seen.load(Ordering::Relaxed)
+        self.account.heaviest()
     }
 
     /// Reserves the expected weight of an item. If the bytes are not available, the task is woken

@@ -74,14 +74,9 @@ pub(crate) fn at_once(cost_ns: f64, seen: usize) -> usize {
     ((AHEAD_NS / cost_ns) as usize).clamp(1, 1 + seen / TRUST)
 }
 
-/// Returns the same for a thread that wakes another for the items: as many as are worth `hop_ns`,
-/// unless a single one takes long.
+/// Returns the same for a thread that wakes another for the items: as many as are worth `hop_ns`.
 pub(crate) fn at_once_across(hop_ns: f64, cost_ns: f64, seen: usize) -> usize {
-    if cost_ns > AHEAD_NS {
-        1
-    } else {
-        at_once(cost_ns * AHEAD_NS / hop_ns, seen)
-    }
+    at_once(cost_ns * AHEAD_NS / hop_ns, seen)
 }
 
 /// Interval of timed polls if items are cheap.

@@ -34,8 +34,11 @@ const LIMITS: Limits = Limits {
 const SMALL_ITEMS: usize = 4096;
 const SMALL_BYTES: usize = 1 << 20;
 
-/// Work that is worth a wake of the reader, which takes some microseconds of two threads.
-const WAKE_NS: f64 = 100_000.0;
+/// Work that is worth a wake of the reader, which takes some ten microseconds of two threads.
+const WAKE_NS: f64 = 500_000.0;
+/// The same for work that seldom waits, such as reading files: what it has read is to be in a cache
+/// still when the reader gets it.
+const NEAR_WAKE_NS: f64 = 100_000.0;
 
 /// Executor of morsels: the pool, the async runtime or child processes.
 pub(crate) trait Spawner: Send {
@@ -153,12 +156,12 @@ impl MorselPace {
     }
 
     /// Returns how many items to make in one poll: of work on a worker as many as are worth a wake of
-    /// the reader, and several longer ones if they seldom wait.
+    /// the reader.
     fn at_once(&self, work: Work, seldom_waits: bool) -> usize {
         let (cost, taken) = (self.cost.load(Relaxed) as f64, self.taken());
         match work {
             Work::Io => items::at_once(cost, taken),
-            Work::Cpu if seldom_waits => items::at_once(cost * items::AHEAD_NS / WAKE_NS, taken),
+            Work::Cpu if seldom_waits => items::at_once_across(NEAR_WAKE_NS, cost, taken),
             Work::Cpu => items::at_once_across(WAKE_NS, cost, taken),
         }
     }

@@ -1,10 +1,14 @@
 //! The cost of an item, and what follows from it: where the chain runs, and the size of a morsel.
 
 use super::SegmentSettings;
-use crate::{Work, items};
+use crate::{Order, Work, items};
 
 /// Least work of a morsel that is worth its hop.
 const MORSEL_NS: f64 = 200_000.0;
+/// Work of a morsel of which the hop is a hundredth, if nothing speaks against more items: the reader
+/// gets them in order, and their output stays in the cache of a core.
+const LONG_MORSEL_NS: f64 = 1_000_000.0;
+const LONG_MORSEL_BYTES: usize = 256 << 10;
 /// Least work of a morsel that is worth its hop to another process and back.
 const MORSEL_NS_APART: f64 = 4_000_000.0;
 /// Greatest number of items in a morsel.
@@ -73,11 +77,15 @@ impl ItemCost {
             Work::Cpu if settings.processes => MAX_MORSEL,
             Work::Cpu => MAX_MORSEL.min(items::at_once(0.0, taken)),
         };
-        let worth = if settings.processes {
-            MORSEL_NS_APART
-        } else {
-            MORSEL_NS
+        let items = |worth: f64| (worth / self.ns) as usize;
+        let worth = match settings.shared.work {
+            _ if settings.processes => items(MORSEL_NS_APART),
+            Work::Cpu if settings.order == Order::Strict => {
+                let small = LONG_MORSEL_BYTES / settings.shared.account.heaviest().max(1);
+                items(LONG_MORSEL_NS).min(small).max(items(MORSEL_NS))
+            }
+            _ => items(MORSEL_NS),
         };
-        ((worth / self.ns) as usize).clamp(1, most)
+        worth.clamp(1, most)
     }
 }
