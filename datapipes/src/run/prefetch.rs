@@ -15,9 +15,9 @@ use crate::budget::{Account, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, ThreadPut, ThreadTake, Weight, thread};
-use crate::run::JOIN_TIMEOUT;
 use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
+use crate::run::{JOIN_TIMEOUT, QUIET};
 use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
@@ -53,8 +53,8 @@ pub(crate) struct PrefetchThread {
     state: PrefetchState,
     gauge: Arc<QueueGauge>,
     here: Arc<AtomicBool>,
-    /// Wait that the reader is in.
-    wait: Option<Wait>,
+    /// Wait that the reader is in, since this time.
+    wait: Option<(Instant, Wait)>,
     away: Away,
 }
 
@@ -191,7 +191,7 @@ impl PrefetchThread {
         let shared = turns.clone();
         let body = move || {
             let _entered = scope.enter();
-            // Ended or not, the upstream is dropped here, on its own thread.
+            // Unless its reader has found the end, the upstream is dropped here, on its own thread.
             let _ = catch_unwind(AssertUnwindSafe(|| shared.work_ahead()));
             drop(send_ended);
         };
@@ -437,8 +437,14 @@ impl ErasedChunks for PrefetchThread {
         self.gauge.polled_here.store(false, Ordering::Relaxed);
         if polled.is_pending() {
             let empty = &self.gauge.empty;
-            self.wait.get_or_insert_with(|| WaitTime::start(empty));
-            let is_ours = driver.reader_blocks && !demand.ahead && self.away.is_short();
+            let (since, _) = self
+                .wait
+                .get_or_insert_with(|| (Instant::now(), WaitTime::start(empty)));
+            // A reader that has waited for so long may give up, and nobody would poll the upstream.
+            let is_ours = driver.reader_blocks
+                && !demand.ahead
+                && self.away.is_short()
+                && since.elapsed() < QUIET;
             match driver.turns.start(cx, here || is_ours) {
                 // The thread has put something in meanwhile.
                 Start::Ours(filler) if driver.is_ready() => {
