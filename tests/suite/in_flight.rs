@@ -293,7 +293,7 @@ fn a_slow_consumer_of_large_items_makes_nothing_grow() {
 
 #[test]
 fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
-    let loader = large(|n| if n % 32 == 31 { 12 } else { 1 })
+    let loader = large(|n| if n % 32 == 31 { 144 } else { 12 })
         .build()
         .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 1500);
