@@ -36,11 +36,6 @@ pub(super) async fn unpooled<T>(read: impl Future<Output = T>) -> T {
     POOL.scope(None, read).await
 }
 
-/// Returns true in a future that reads bodies to keep them.
-pub(super) fn are_kept() -> bool {
-    POOL.try_with(Option::is_none).unwrap_or(false)
-}
-
 /// The pieces of a body that have arrived, in one contiguous buffer, so that the buffers in which
 /// they came can be reused.
 #[derive(Debug, Default)]

@@ -18,7 +18,6 @@ use super::list::{FIRST_STEP, MAX_STEP, Walk};
 use super::read::{self, Content, FileReader, Wrong};
 use super::retried;
 use crate::stores::pattern::Pattern;
-use crate::stores::pieces::are_kept;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// A folder of the local file system as a store. A key is the path of a file in the folder, with
@@ -315,11 +314,7 @@ impl Store for Local {
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let (path, url) = (self.path(key)?, self.url_of(key));
-        let buffers = match are_kept() {
-            true => Buffers::new(0),
-            false => self.buffers.clone(),
-        };
-        open_pooled(path, key, url, get, buffers).await
+        open_pooled(path, key, url, get, self.buffers.clone()).await
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
