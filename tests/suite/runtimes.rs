@@ -1029,7 +1029,9 @@ fn read_inside(
             "one thread" => single().block_on(async { read(loader) }),
             "several" => several().block_on(async { read(loader) }),
             "a task" => {
-                several().block_on(async { tokio::spawn(async { read(loader) }).await.unwrap() })
+                let runtime = several();
+                let task = runtime.spawn(async { read(loader) });
+                runtime.block_on(task).unwrap()
             }
             _ => {
                 let local = tokio::task::LocalSet::new();

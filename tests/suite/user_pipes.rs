@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Chunk, Chunks, Collate, Context, DataLoader, Dealing, Demand, Error, ErrorKind, Graph,
-    Held, HeldPlace, Hints, Item, Items, Join, Origin, Pipe, PipeSnapshot, Rank, Result, Role,
-    Source, Split, Tensor, Uneven, Wanted,
+    Arity, Chunk, Chunks, Collate, Context, Dealing, Demand, Error, ErrorKind, Graph, Held,
+    HeldPlace, Hints, Item, Items, Join, Origin, Pipe, PipeSnapshot, Rank, Result, Role, Source,
+    Split, Tensor, Uneven, Wanted,
 };
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -1040,41 +1040,4 @@ pub fn goes_on() -> impl Strategy<Value = GoesOn> {
         Just(GoesOn::ByPosition),
         Just(GoesOn::FromTheBeginning)
     ]
-}
-
-/// A pipe that breaks the rule that no chunk is empty.
-struct Empties;
-
-struct WithEmpties(Items<u64>, bool);
-
-impl Chunks<u64> for WithEmpties {
-    fn poll_chunk(
-        &mut self,
-        cx: &mut task::Context<'_>,
-        demand: Demand,
-    ) -> Poll<Option<Chunk<u64>>> {
-        self.1 = !self.1;
-        match self.1 {
-            true => Poll::Ready(Some(Chunk::default())),
-            false => self.0.poll_chunk(cx, demand),
-        }
-    }
-}
-
-impl Pipe<u64> for Empties {
-    type Out = u64;
-
-    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
-        Items::from_chunks(WithEmpties(input, false))
-    }
-}
-
-#[test]
-fn an_empty_chunk_is_not_the_end() {
-    for workers in [0, 2] {
-        let graph = Graph::range(0..50).map(|n| n + 1).pipe(Empties);
-        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
-        let seen: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-        assert_eq!(seen, Vec::from_iter(1..51), "{workers} workers");
-    }
 }
