@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{self, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 
@@ -15,9 +15,9 @@ use crate::budget::{Account, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, ThreadPut, ThreadTake, Weight, thread};
+use crate::run::JOIN_TIMEOUT;
 use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
-use crate::run::{JOIN_TIMEOUT, QUIET};
 use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
@@ -85,6 +85,9 @@ struct Away {
 
 /// Average time away from which on a thread is to work meanwhile, at the price of its wakes.
 const AWAY_NS: f64 = 50_000.0;
+/// Time for which a reader that waits polls the upstream. A consumer that has waited for several
+/// seconds may give up, and then nobody would.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
 
 impl Away {
     fn begin(&mut self) {
@@ -440,11 +443,10 @@ impl ErasedChunks for PrefetchThread {
             let (since, _) = self
                 .wait
                 .get_or_insert_with(|| (Instant::now(), WaitTime::start(empty)));
-            // A reader that has waited for so long may give up, and nobody would poll the upstream.
             let is_ours = driver.reader_blocks
                 && !demand.ahead
                 && self.away.is_short()
-                && since.elapsed() < QUIET;
+                && since.elapsed() < PATIENCE;
             match driver.turns.start(cx, here || is_ours) {
                 // The thread has put something in meanwhile.
                 Start::Ours(filler) if driver.is_ready() => {

@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::Waker;
 use std::thread::ThreadId;
-use std::time::Duration;
 
 use super::*;
 use crate::budget::Budget;
 use crate::graph::Flow;
 use crate::queue::conformance::Count;
-use crate::run::QUIET;
 use crate::sync::lock;
 use crate::{Graph, Item, Items, Origin};
 
@@ -307,7 +305,7 @@ fn the_thread_goes_on_with_the_graph_of_a_reader_that_may_give_up() {
         std::thread::yield_now();
     }
     // A consumer gives up after several looks at its wait.
-    std::thread::sleep(QUIET);
+    std::thread::sleep(PATIENCE);
     assert!(reader.poll().is_pending());
     reader.until_thread_waits();
     reader.make();
