@@ -286,6 +286,11 @@ impl<T: Send + 'static> Items<T> {
         self.polls = self.polls.wrapping_add(1);
         let begun = timed.then(Instant::now);
         let chunk = ready!(self.chunks.poll_chunk(cx, demand));
+        if chunk.as_ref().is_some_and(Chunk::is_empty) {
+            // It would be taken for the end.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         self.done = chunk.is_none();
         self.seen = self
             .seen

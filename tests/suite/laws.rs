@@ -231,6 +231,17 @@ proptest! {
     }
 }
 
+#[test]
+fn an_item_that_may_move_by_no_place_is_in_strict_order() {
+    let plan = |order| {
+        let graph = Graph::range(0..9).map(|n| n + 1).batch(2);
+        let loader = DataLoader::builder(graph).workers(2).order(order).build();
+        loader.unwrap().explain()
+    };
+    assert_eq!(plan(Order::Bounded(0)), plan(Order::Strict));
+    assert_ne!(plan(Order::Bounded(1)), plan(Order::Strict));
+}
+
 fn loose_order() -> impl Strategy<Value = Order> {
     prop_oneof![Just(Order::Arrival), (0usize..100).prop_map(Order::Bounded)]
 }

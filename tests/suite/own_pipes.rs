@@ -1,10 +1,12 @@
 //! Reports of user-defined pipes about the items that they hold and give. The reports are checked,
 //! and a stopped epoch is resumed by them.
 
+use std::task::{self, Poll};
+
 use datapipes::pipes::BucketBatch;
 use datapipes::{
-    Arity, Checkpoint, Context, DataLoader, Dealing, Edited, Graph, Hints, Item, Items, Join,
-    OnError, Order, Pipe, Result, Role, Uneven, testing,
+    Arity, Checkpoint, Chunk, Chunks, Context, DataLoader, Dealing, Demand, Edited, Graph, Hints,
+    Item, Items, Join, OnError, Order, Pipe, Result, Role, Uneven, testing,
 };
 use proptest::prelude::*;
 
@@ -648,4 +650,41 @@ fn the_first_pipe_of_contributing_keeps_the_contract() {
         "the pipe in CONTRIBUTING.md is another than the one here"
     );
     testing::check_pipe(&Dedup, (0..20u64).map(|n| n / 3).collect());
+}
+
+/// A pipe that breaks the rule that no chunk is empty.
+struct Empties;
+
+struct WithEmpties(Items<u64>, bool);
+
+impl Chunks<u64> for WithEmpties {
+    fn poll_chunk(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<u64>>> {
+        self.1 = !self.1;
+        match self.1 {
+            true => Poll::Ready(Some(Chunk::default())),
+            false => self.0.poll_chunk(cx, demand),
+        }
+    }
+}
+
+impl Pipe<u64> for Empties {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        Items::from_chunks(WithEmpties(input, false))
+    }
+}
+
+#[test]
+fn an_empty_chunk_is_not_the_end() {
+    for workers in [0, 2] {
+        let graph = Graph::range(0..50).map(|n| n + 1).pipe(Empties);
+        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+        let seen: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(seen, Vec::from_iter(1..51), "{workers} workers");
+    }
 }

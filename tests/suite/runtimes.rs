@@ -978,3 +978,120 @@ fn a_stream_gives_what_the_iterator_gives_in_any_order_of_arrival() {
         assert_eq!(streamed, plain);
     }
 }
+
+/// Graphs whose parts wait in each way that tokio knows: by tasks and timers, in a channel that has a
+/// share of polls, and by yields of a pipe that is taken for a computation.
+fn waiting_graphs(items: u64) -> [(&'static str, Graph<u64>); 4] {
+    let (send, mut receive) = tokio::sync::mpsc::channel(2);
+    std::thread::spawn(move || (0..items).all(|n| send.blocking_send(n).is_ok()));
+    let fed = Graph::from_channel(futures::stream::poll_fn(move |cx| receive.poll_recv(cx)));
+    let requests = Graph::range(0..items).map_async(|n| async move {
+        if n % 50 == 7 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::task::yield_now().await;
+        Ok::<_, BoxError>(n)
+    });
+    let yields = Graph::range(0..items).through(|numbers: Items<u64>| {
+        Items::from_stream(numbers.then(|n| async move {
+            tokio::task::yield_now().await;
+            n
+        }))
+    });
+    let costly = Graph::range(0..items).map(|n| {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(50) {}
+        n
+    });
+    [
+        ("a channel", fed),
+        ("requests", requests),
+        ("yields", yields),
+        ("work", costly),
+    ]
+}
+
+const IN_A_RUNTIME: u64 = 300;
+
+fn is_whole(numbers: Vec<u64>) {
+    assert!(numbers.iter().copied().eq(0..IN_A_RUNTIME), "{numbers:?}");
+}
+
+/// Reads a loader's epoch inside a runtime, in each place that a runtime has.
+fn read_inside(
+    what: String,
+    loader: DataLoader<u64>,
+    place: &'static str,
+    read: impl FnOnce(DataLoader<u64>) -> Vec<u64> + Send + 'static,
+) {
+    in_time(&what, move || {
+        let numbers = match place {
+            "one thread" => single().block_on(async { read(loader) }),
+            "several" => several().block_on(async { read(loader) }),
+            "a task" => {
+                let runtime = several();
+                let task = runtime.spawn(async { read(loader) });
+                runtime.block_on(task).unwrap()
+            }
+            _ => {
+                let local = tokio::task::LocalSet::new();
+                local.block_on(&single(), async {
+                    tokio::task::spawn_local(async { read(loader) })
+                        .await
+                        .unwrap()
+                })
+            }
+        };
+        is_whole(numbers);
+    });
+}
+
+/// On a thread of a runtime a task has a share of polls, after which tokio refuses all, and wakes
+/// are put off until the thread is free: a loop over an epoch never gives it back.
+#[test]
+fn a_loop_on_a_thread_of_a_runtime_gets_everything() {
+    for place in ["one thread", "several", "a task", "a local task"] {
+        for workers in [0, 1, 2] {
+            for (name, graph) in waiting_graphs(IN_A_RUNTIME) {
+                let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+                let what = format!("{name} on {place} with {workers} workers");
+                read_inside(what, loader, place, |loader| {
+                    loader.epoch(0).blocking().map(Result::unwrap).collect()
+                });
+            }
+        }
+    }
+}
+
+/// The same, if the loop begins elsewhere.
+#[test]
+fn a_loop_that_moves_to_a_thread_of_a_runtime_gets_everything() {
+    for place in ["one thread", "a task"] {
+        for workers in [0, 1, 2] {
+            for (name, graph) in waiting_graphs(IN_A_RUNTIME) {
+                let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+                let what = format!("{name} moved to {place} with {workers} workers");
+                let mut epoch = loader.epoch(0).blocking();
+                let mut numbers = Vec::from_iter(epoch.by_ref().take(40).map(Result::unwrap));
+                read_inside(what, loader, place, move |_| {
+                    numbers.extend(epoch.map(Result::unwrap));
+                    numbers
+                });
+            }
+        }
+    }
+}
+
+/// The same graphs as streams, with timers and I/O of the loader's own runtime.
+#[test]
+fn a_stream_in_a_runtime_without_drivers_gets_everything() {
+    for workers in [0, 1, 2] {
+        for (name, graph) in waiting_graphs(IN_A_RUNTIME) {
+            let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+            in_time(name, move || {
+                let plain = Builder::new_current_thread().build().unwrap();
+                is_whole(plain.block_on(loader.epoch(0).map(Result::unwrap).collect()));
+            });
+        }
+    }
+}

@@ -36,7 +36,8 @@ impl Demand {
         self
     }
 
-    /// Limits the demand to `max` items.
+    /// Limits the demand to `max` items at once. What the consumer needs in all stays the same: it
+    /// gets that with several polls.
     pub fn at_most(mut self, max: usize) -> Self {
         self.max = self.max.min(max).max(1);
         self

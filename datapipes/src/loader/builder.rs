@@ -173,9 +173,13 @@ impl<T: Send + 'static> Builder<T> {
         Ok(self)
     }
 
-    /// Sets the order in which items arrive. Defaults to [`Order::Strict`].
+    /// Sets the order in which items arrive. Defaults to [`Order::Strict`], which `Bounded(0)` is as
+    /// well.
     pub fn order(mut self, order: Order) -> Self {
-        self.settings.order = order;
+        self.settings.order = match order {
+            Order::Bounded(0) => Order::Strict,
+            order => order,
+        };
         self
     }
 

@@ -1,8 +1,10 @@
 //! One pass over the data: a stream, or an iterator.
 
 use std::fmt;
+use std::ops::ControlFlow::{Break, Continue};
 use std::pin::Pin;
 use std::task::{self, Poll, ready};
+use std::time::Instant;
 
 use futures::Stream;
 
@@ -11,7 +13,7 @@ use super::epoch_source::EpochSource;
 use super::latest::Runs;
 use super::left::Left;
 use super::{Checkpoint, Stats};
-use crate::run::{DeadlockCheck, EpochRun, QUIET, StarvedCheck, block_on_unless};
+use crate::run::{DeadlockCheck, EpochRun, QUIET, StarvedCheck, block_on_polls};
 use crate::sync::lock;
 use crate::{Error, Item, Result};
 
@@ -334,21 +336,29 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     #[inline(never)]
     fn wait(&mut self) -> Option<Result<Item<T>, E>> {
         let (mut deadlock, mut starved) = (DeadlockCheck::default(), StarvedCheck::default());
-        let (runs, wrap) = (self.runs.clone(), self.wrap);
-        let is_idle = || lock(&runs).iter().all(|run| run.is_idle());
-        let next = self.next_item();
-        block_on_unless(
-            next,
-            || QUIET,
-            || {
-                let found = deadlock.look(is_idle).or_else(|| {
-                    let runs = lock(&runs);
-                    let names = || runs[0].names_on_workers().join(", ");
-                    starved.look(EpochRun::starved(&runs), names)
-                });
-                found.map(|error| Some(Err(wrap(error))))
-            },
-        )
+        let mut looked = None;
+        block_on_polls(|cx, is_over| {
+            if let Poll::Ready(next) = self.poll_next_item(cx) {
+                return Break(next);
+            }
+            let looked = looked.get_or_insert_with(Instant::now);
+            let left = QUIET.saturating_sub(looked.elapsed());
+            // A graph that has woken the consumer again is at work.
+            if !is_over || !left.is_zero() {
+                return Continue(left);
+            }
+            *looked = Instant::now();
+            let is_idle = || lock(&self.runs).iter().all(|run| run.is_idle());
+            let found = deadlock.look(is_idle).or_else(|| {
+                let runs = lock(&self.runs);
+                let names = || runs[0].names_on_workers().join(", ");
+                starved.look(EpochRun::starved(&runs), names)
+            });
+            match found {
+                Some(error) => Break(Some(Err((self.wrap)(error)))),
+                None => Continue(QUIET),
+            }
+        })
     }
 }
 

@@ -1,12 +1,19 @@
 //! Waits for a future on this thread, with or without an async runtime around it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::task::{unconstrained, yield_now};
+
+/// Longest pause on a thread where wakes may be put off until it is free.
+const PUT_OFF: Duration = Duration::from_millis(1);
 
 struct Parked {
     thread: Thread,
@@ -25,47 +32,145 @@ impl Wake for Parked {
     }
 }
 
+impl Parked {
+    /// Waits for a wake, and at most so long. Returns true if there was one.
+    fn park(&self, pause: Duration) -> bool {
+        let since = Instant::now();
+        while !self.woken.load(Ordering::Acquire) {
+            let Some(left) = pause
+                .checked_sub(since.elapsed())
+                .filter(|left| !left.is_zero())
+            else {
+                return false;
+            };
+            std::thread::park_timeout(left);
+        }
+        true
+    }
+}
+
+/// Shows if it was woken.
+#[derive(Default)]
+struct Probe(AtomicBool);
+
+impl Wake for Probe {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 thread_local! {
     static PARKED: Arc<Parked> =
         Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
+    /// One for each thread, since a runtime that puts off wakes keeps only one of equal wakes in turn.
+    static PROBE: Arc<Probe> = Arc::default();
 }
 
 /// Waits for a future on this thread. Also works inside an async runtime, whose thread is then
 /// blocked.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    block_on_unless(future, || Duration::MAX, || None)
+    let mut future = pin!(future);
+    block_on_polls(|cx, _| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Break(output),
+        Poll::Pending => Continue(Duration::MAX),
+    })
 }
 
-/// Waits for a future as [`block_on`] does. Each time that nothing wakes it for a `quiet` time, calls
-/// `give_up`, which may return an output instead.
-pub(crate) fn block_on_unless<F: Future>(
-    future: F,
-    quiet: impl Fn() -> Duration,
-    mut give_up: impl FnMut() -> Option<F::Output>,
-) -> F::Output {
-    let mut future = pin!(future);
+/// Polls on this thread until there is an output: each time that it is woken, and at the latest after
+/// the pause that the last poll asked for. The poll is told if that pause is over, and nothing has
+/// woken it.
+pub(crate) fn block_on_polls<T>(
+    mut poll: impl FnMut(&mut Context<'_>, bool) -> ControlFlow<T, Duration>,
+) -> T {
     let parked = PARKED.with(Arc::clone);
     let waker = Waker::from(parked.clone());
     let mut cx = Context::from_waker(&waker);
     // A wake meant for an outer `block_on` of this thread may be taken by an inner one: poll once
     // without a wake, and leave a wake for the outer one on return.
-    let output = 'woken: loop {
+    let mut is_over = false;
+    let output = loop {
         parked.woken.store(false, Ordering::Release);
-        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            break output;
-        }
-        let (mut since, quiet) = (Instant::now(), quiet());
-        while !parked.woken.load(Ordering::Acquire) {
-            std::thread::park_timeout(quiet);
-            if since.elapsed() >= quiet {
-                if let Some(output) = give_up() {
-                    break 'woken output;
-                }
-                since = Instant::now();
+        match free(&mut cx, |cx| poll(cx, is_over)) {
+            Break(output) => break output,
+            Continue(pause) => {
+                let is_woken = parked.woken.load(Ordering::Acquire)
+                    || match are_wakes_put_off() {
+                        true => parked.park(pause.min(PUT_OFF)),
+                        false => parked.park(pause),
+                    };
+                is_over = !is_woken;
             }
         }
     };
     parked.woken.store(true, Ordering::Release);
     parked.thread.unpark();
     output
+}
+
+/// Polls without the share of polls that a task of an async runtime has before it is to give back
+/// its thread, which a thread that waits here does not.
+fn free<T>(cx: &mut Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> T) -> T {
+    let polled = pin!(unconstrained(poll_fn(|cx| Poll::Ready(poll(cx))))).poll(cx);
+    match polled {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("it is always ready"),
+    }
+}
+
+/// Returns true on a thread of an async runtime that puts off some wakes, such as those of tasks that
+/// yield, until it has its thread back.
+fn are_wakes_put_off() -> bool {
+    Handle::try_current().is_ok() && {
+        let probe = PROBE.with(Arc::clone);
+        probe.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(probe.clone());
+        let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
+        !probe.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_thread_of_a_runtime_no_share_of_polls_is_used_up_and_no_wake_is_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        assert!(!are_wakes_put_off());
+        let count = runtime.block_on(async {
+            assert!(are_wakes_put_off());
+            let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+            (0..1000).for_each(|n| send.send(n).unwrap());
+            drop(send);
+            block_on(async {
+                yield_now().await;
+                let mut count = 0;
+                while receive.recv().await.is_some() {
+                    count += 1;
+                }
+                count
+            })
+        });
+        assert_eq!(count, 1000);
+    }
+
+    #[test]
+    fn a_pause_that_is_over_is_told_and_a_wake_is_not_taken_for_one() {
+        let (mut polls, mut waker) = (Vec::new(), None);
+        block_on_polls(|cx, is_over| {
+            polls.push(is_over);
+            match polls.len() {
+                1 => Continue(Duration::from_millis(1)),
+                2 => {
+                    waker = Some(cx.waker().clone());
+                    waker.iter().for_each(Waker::wake_by_ref);
+                    Continue(Duration::ZERO)
+                }
+                _ => Break(()),
+            }
+        });
+        assert_eq!(polls, [false, true, false]);
+    }
 }

@@ -107,17 +107,19 @@ impl Waits {
 }
 
 thread_local! {
-    /// Waits of the work that is done on this thread because it seldom waits.
-    static HERE: RefCell<Option<Arc<Waits>>> = const { RefCell::new(None) };
+    /// Waits of the work that is done on this thread because it seldom waits, and the epoch that it
+    /// belongs to.
+    static HERE: RefCell<Option<(Scope, Arc<Waits>)>> = const { RefCell::new(None) };
 }
 
 /// Marks this thread, until the guard is dropped, as one that does work which seldom waits.
 pub(super) fn enter(waits: &Arc<Waits>) -> Here {
-    Here(HERE.replace(Some(waits.clone())))
+    let scope = Scope::current();
+    Here(HERE.replace(scope.map(|scope| (scope, waits.clone()))))
 }
 
 /// A thread that does work which seldom waits; what it did before.
-pub(super) struct Here(Option<Arc<Waits>>);
+pub(super) struct Here(Option<(Scope, Arc<Waits>)>);
 
 impl Drop for Here {
     fn drop(&mut self) {
@@ -125,10 +127,15 @@ impl Drop for Here {
     }
 }
 
-/// Does blocking work at once if it is part of work that seldom waits; else gives it back.
+/// Does blocking work at once if it is part of work that seldom waits, and not of another epoch that
+/// is read there; else gives it back.
 pub(super) fn in_place<R, W: FnOnce() -> R>(work: W) -> Result<R, W> {
-    let waits = HERE.with_borrow(|here| here.clone());
-    match waits.filter(|waits| !waits.is_far()) {
+    let waits = HERE.with_borrow(|here| {
+        let (scope, waits) = here.as_ref()?;
+        let is_current = Scope::current().is_some_and(|current| current.is_same(scope));
+        (is_current && !waits.is_far()).then(|| waits.clone())
+    });
+    match waits {
         Some(waits) => {
             let mut done = None;
             waits.measure(|| done = Some(work()));

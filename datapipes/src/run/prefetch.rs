@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{self, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 
@@ -54,8 +54,8 @@ pub(crate) struct PrefetchThread {
     state: PrefetchState,
     gauge: Arc<QueueGauge>,
     here: Arc<AtomicBool>,
-    /// Wait that the reader is in.
-    wait: Option<Wait>,
+    /// Wait that the reader is in, since this time.
+    wait: Option<(Instant, Wait)>,
     away: Away,
 }
 
@@ -86,6 +86,9 @@ struct Away {
 
 /// Average time away from which on a thread is to work meanwhile, at the price of its wakes.
 const AWAY_NS: f64 = 50_000.0;
+/// Time for which a reader that waits polls the upstream. A consumer that has waited for several
+/// seconds may give up, and then nobody would.
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
 
 impl Away {
     fn begin(&mut self) {
@@ -192,7 +195,7 @@ impl PrefetchThread {
         let shared = turns.clone();
         let body = move || {
             let _entered = scope.enter();
-            // Ended or not, the upstream is dropped here, on its own thread.
+            // Unless its reader has found the end, the upstream is dropped here, on its own thread.
             let _ = catch_unwind(AssertUnwindSafe(|| shared.work_ahead()));
             drop(send_ended);
         };
@@ -438,8 +441,13 @@ impl ErasedChunks for PrefetchThread {
         self.gauge.polled_here.store(false, Ordering::Relaxed);
         if polled.is_pending() {
             let empty = &self.gauge.empty;
-            self.wait.get_or_insert_with(|| WaitTime::start(empty));
-            let is_ours = driver.reader_blocks && !demand.ahead && self.away.is_short();
+            let (since, _) = self
+                .wait
+                .get_or_insert_with(|| (Instant::now(), WaitTime::start(empty)));
+            let is_ours = driver.reader_blocks
+                && !demand.ahead
+                && self.away.is_short()
+                && since.elapsed() < PATIENCE;
             match driver.turns.start(cx, here || is_ours) {
                 // The thread has put something in meanwhile.
                 Start::Ours(filler) if driver.is_ready() => {

@@ -141,7 +141,10 @@ impl<S: Store> MemoryCache<S> {
             return Ok(None);
         }
         let mut meta = object.meta.clone();
-        let data = unpooled(object.bytes()).await?;
+        let mut data = Vec::from(unpooled(object.bytes()).await?);
+        // Otherwise a part of a larger buffer would keep all of it.
+        data.shrink_to_fit();
+        let data = Bytes::from(data);
         key.clone_into(&mut meta.key);
         meta.size = Some(data.len() as u64);
         lock(&self.kept).put(&meta, &data, self.limit, self.evict);

@@ -112,7 +112,10 @@ impl Saved {
         };
         let mut differences = Vec::new();
         if saved.seed != settings.seed {
-            differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
+            let (then, now) = (saved.seed, settings.seed);
+            differences.push(format!(
+                "seed {then}, and {now} now, where a loader with `seed({then})` goes on"
+            ));
         }
         if edited != Some(Edited::Matching) {
             differences.extend(compare(&saved.nodes, &now, may_change));

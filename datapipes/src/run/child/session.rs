@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
+use self::ahead::RoundTrips;
 use self::late::Late;
 use super::child_handle::Child;
 use super::job::Task;
@@ -101,9 +102,7 @@ pub(super) struct Session<'a> {
     items: u64,
     /// Bytes of the output that came.
     bytes: u64,
-    /// Times of the last round trips to a worker of another machine.
-    round_trips: VecDeque<Duration>,
-    shortest_trip: Duration,
+    round_trips: RoundTrips,
     /// Recent time of a job.
     job_time: Option<Duration>,
     /// Memory lent to the child, by its number. Each piece costs the child a descriptor, and stays
@@ -125,8 +124,7 @@ impl<'a> Session<'a> {
         let heartbeat_timeout = heartbeat_timeout.filter(|_| child.machine().is_some());
         let mut session = Session {
             slot,
-            round_trips: child.round_trip().into_iter().collect(),
-            shortest_trip: child.round_trip().unwrap_or(Duration::MAX),
+            round_trips: RoundTrips::new(child.round_trip()),
             job_time: None,
             child,
             ready: false,

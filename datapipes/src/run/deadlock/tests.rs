@@ -58,6 +58,35 @@ fn blocking_on_a_runtime_of_one_thread_says_that_its_producer_cannot_run() {
     }
 }
 
+/// Wakes that bring nothing do not put off the report.
+#[test]
+fn a_consumer_that_is_woken_in_vain_is_told_as_well() {
+    single().block_on(async {
+        let waker = Arc::new(std::sync::Mutex::new(None::<std::task::Waker>));
+        let told = waker.clone();
+        let (mut send, mut numbers) = mpsc::channel::<u64>(1);
+        #[expect(clippy::disallowed_methods, reason = "a user's own task")]
+        let _detached = tokio::spawn(async move { send.send(7).await });
+        let graph = Graph::from_channel(futures::stream::poll_fn(move |cx| {
+            *told.lock().unwrap() = Some(cx.waker().clone());
+            numbers.poll_next_unpin(cx)
+        }));
+        let (stop, stopped) = channel::<()>();
+        std::thread::spawn(move || {
+            while stopped.recv_timeout(QUIET / 4).is_err() {
+                let waker = waker.lock().unwrap().take();
+                waker.into_iter().for_each(std::task::Waker::wake);
+            }
+        });
+        let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+        let begun = Instant::now();
+        let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(begun.elapsed() < 20 * (QUIET + REPORT_AFTER));
+        stop.send(()).unwrap();
+    });
+}
+
 #[test]
 fn what_is_slow_but_not_held_up_is_waited_for() {
     let slow = 3 * (QUIET + REPORT_AFTER);

@@ -11,7 +11,6 @@ use crate::checkpoint::{History, Point, Saving};
 use crate::context::Offload;
 use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks, typed};
 use crate::items::Demand;
-use crate::run::may_wait;
 use crate::run::prefetch::Depth;
 use crate::{Items, Result, Wanted};
 
@@ -134,9 +133,7 @@ impl<T: Send + 'static> Running<T> {
                 self.thread = RootThread::Moved(here.clone());
                 let items = std::mem::replace(&mut self.items, Items::empty());
                 let above = self.run.root_edge().erase(Box::new(items));
-                // A thread of an async runtime would put off the wakes of what it polls until it is free again.
-                let reader_blocks = self.blocks && may_wait();
-                self.items = self.run.ahead(above, here, reader_blocks);
+                self.items = self.run.ahead(above, here, self.blocks);
             }
         }
         true

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::Waker;
 use std::thread::ThreadId;
-use std::time::Duration;
 
 use super::*;
 use crate::budget::Budget;
@@ -24,6 +23,8 @@ struct ManualState {
     /// Threads of the polls so far.
     polled_on: Vec<ThreadId>,
     dropped_on: Option<ThreadId>,
+    /// True if its drop panics.
+    is_armed: bool,
 }
 
 impl ErasedChunks for Manual {
@@ -43,7 +44,11 @@ impl ErasedChunks for Manual {
 
 impl Drop for Manual {
     fn drop(&mut self) {
-        lock(&self.0).dropped_on = Some(std::thread::current().id());
+        let mut state = lock(&self.0);
+        state.dropped_on = Some(std::thread::current().id());
+        let is_armed = state.is_armed;
+        drop(state);
+        assert!(!is_armed, "armed");
     }
 }
 
@@ -266,4 +271,44 @@ fn the_end_and_the_drop_leave_nothing_behind() {
         drop(queue);
         assert!(lock(&upstream).dropped_on.is_some());
     }
+}
+
+#[test]
+fn an_upstream_that_panics_when_it_is_dropped_at_its_end_costs_no_item() {
+    let here = std::thread::current().id();
+    let dropped_here = || {
+        let mut reader = Reader::new(true);
+        lock(&reader.upstream).is_armed = true;
+        reader.queue.start();
+        reader.make();
+        while reader.poll().is_pending() {
+            std::thread::yield_now();
+        }
+        assert!(reader.poll().is_pending());
+        lock(&reader.upstream).ended = true;
+        while reader.poll() != Poll::Ready(None) {
+            std::thread::yield_now();
+        }
+        let dropped_on = lock(&reader.upstream).dropped_on;
+        dropped_on == Some(here)
+    };
+    assert!((0..100).any(|_| dropped_here()));
+}
+
+#[test]
+fn the_thread_goes_on_with_the_graph_of_a_reader_that_may_give_up() {
+    let mut reader = Reader::new(true);
+    reader.queue.start();
+    reader.until_thread_waits();
+    while !reader.polls().contains(&true) {
+        assert!(reader.poll().is_pending());
+        std::thread::yield_now();
+    }
+    // A consumer gives up after several looks at its wait.
+    std::thread::sleep(PATIENCE);
+    assert!(reader.poll().is_pending());
+    reader.until_thread_waits();
+    reader.make();
+    reader.until(|state| state.ready.is_empty());
+    assert_eq!(reader.poll(), Poll::Ready(Some(1)));
 }

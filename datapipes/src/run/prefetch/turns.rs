@@ -1,15 +1,16 @@
 //! Turns of a thread and of the reader that it works for: which of them polls the upstream.
 
-use std::cell::Cell;
-use std::future::poll_fn;
+use std::ops::ControlFlow::{Break, Continue};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use super::{Filled, Need, QueueFiller};
+use crate::Error;
 use crate::graph::AnyChunk;
-use crate::run::block_on_unless;
+use crate::run::block_on_polls;
 use crate::sync::lock;
 
 /// Time for which a reader that polled by itself is away before the thread takes over. A reader
@@ -133,7 +134,9 @@ impl Turns {
             Poll::Ready(Filled::Last(chunk)) => Some(chunk),
             Poll::Ready(Filled::End) => None,
         };
-        drop(filler);
+        // As on its own thread, an upstream that panics as it goes costs no item.
+        let gone = catch_unwind(AssertUnwindSafe(|| drop(filler)));
+        let _ = gone.map_err(Error::panic);
         self.close();
         Poll::Ready(last)
     }
@@ -146,20 +149,11 @@ impl Turns {
 
     /// Fills the queue on this thread, whenever it is its turn.
     pub(super) fn work_ahead(&self) {
-        let (mut look, is_looking) = (Look::default(), Cell::new(false));
-        let pause = || match is_looking.get() {
-            true => LOOK,
-            false => Duration::MAX,
-        };
-        let work = poll_fn(|cx| {
-            is_looking.set(false);
-            let polled = self.poll_thread(cx, &mut look);
-            is_looking.set(look.is_due());
-            polled
-        });
-        block_on_unless(work, pause, || {
-            self.need.wake();
-            None
+        let mut look = Look::default();
+        block_on_polls(|cx, _| match self.poll_thread(cx, &mut look) {
+            Poll::Ready(()) => Break(()),
+            Poll::Pending if look.is_due() => Continue(LOOK),
+            Poll::Pending => Continue(Duration::MAX),
         });
     }
 

@@ -1,4 +1,6 @@
 use super::*;
+use crate::stores::StoreExt;
+use crate::stores::wrappers::Evict;
 
 fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Local) {
     let dir = tempfile::tempdir().unwrap();
@@ -196,4 +198,24 @@ async fn row_79_and_81_special_files_and_awkward_names() {
         store.get("c", Get::default()).await.unwrap_err().kind(),
         ErrorKind::Unsupported
     );
+}
+
+#[tokio::test]
+async fn what_a_cache_keeps_is_in_no_buffer_of_the_pool() {
+    let content = "7".repeat(300_000);
+    let (_dir, store) = folder(&[("k", &content)]);
+    let has_old_content = || {
+        let mut stock = Stock::new(&store.buffers);
+        let mut buffer = stock.get(content.len(), 0).unwrap();
+        std::mem::replace(&mut buffer.space()[0], 0) == b'7'
+    };
+    let cached = store.clone().cache_in_memory(8 << 20, Evict::Oldest);
+    assert_eq!(cached.read("k").await.unwrap(), content);
+    assert_eq!(cached.bytes(), content.len() as u64);
+    drop(cached);
+    assert!(!has_old_content());
+    // Without the cache it was in one, which came back.
+    let object = store.get("k", Get::default()).await.unwrap();
+    assert_eq!(object.bytes().await.unwrap(), content);
+    assert!(has_old_content());
 }

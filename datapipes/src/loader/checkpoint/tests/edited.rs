@@ -379,7 +379,9 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
         let problem = refusal.map(|_| ()).unwrap_err();
         assert_eq!(problem.kind(), ErrorKind::Config);
         assert!(
-            problem.to_string().contains("seed 7, and 8 now"),
+            problem
+                .to_string()
+                .contains("seed 7, and 8 now, where a loader with `seed(7)` goes on"),
             "{problem}"
         );
     }

@@ -1,5 +1,6 @@
 //! Number of jobs that a child has at once: those of a distant worker come for a whole round trip.
 
+use std::collections::VecDeque;
 use std::task::Context;
 use std::time::Duration;
 
@@ -21,6 +22,36 @@ const ROUND_TRIPS: usize = 3;
 /// Time by which a round trip may be longer than the shortest one. More of it is a queue before a
 /// network that is full, which more work would make longer.
 const FARTHER: Duration = Duration::from_millis(500);
+
+/// Times of the last round trips to a worker of another machine.
+#[derive(Debug)]
+pub(super) struct RoundTrips {
+    last: VecDeque<Duration>,
+    shortest: Duration,
+}
+
+impl RoundTrips {
+    /// Begins with the time that it took to connect.
+    pub(super) fn new(first: Option<Duration>) -> Self {
+        RoundTrips {
+            last: first.into_iter().collect(),
+            shortest: first.unwrap_or(Duration::MAX),
+        }
+    }
+
+    fn add(&mut self, round_trip: Duration) {
+        if self.last.len() >= ROUND_TRIPS {
+            self.last.pop_front();
+        }
+        self.shortest = self.shortest.min(round_trip);
+        self.last.push_back(round_trip.min(self.shortest + FARTHER));
+    }
+
+    /// Returns the shortest of the last ones.
+    fn recent(&self) -> Option<Duration> {
+        self.last.iter().min().copied()
+    }
+}
 
 impl Session<'_> {
     /// Tells a worker of another machine from time to time that this process is there, which it
@@ -50,13 +81,7 @@ impl Session<'_> {
         let Some(said) = said.filter(|&said| said > self.had_no_room) else {
             return;
         };
-        if self.round_trips.len() >= ROUND_TRIPS {
-            self.round_trips.pop_front();
-        }
-        let round_trip = said.elapsed();
-        self.shortest_trip = self.shortest_trip.min(round_trip);
-        self.round_trips
-            .push_back(round_trip.min(self.shortest_trip + FARTHER));
+        self.round_trips.add(said.elapsed());
     }
 
     /// Learns from a job that has ended, and that took this time there.
@@ -80,8 +105,7 @@ impl Session<'_> {
     /// its share of all that are there.
     pub(super) fn most_jobs(&self) -> usize {
         let most = self.overlap() - 1 + AT_ONCE;
-        let (Some(round_trip), Some(job_time)) = (self.round_trips.iter().min(), self.job_time)
-        else {
+        let (Some(round_trip), Some(job_time)) = (self.round_trips.recent(), self.job_time) else {
             return most;
         };
         if self.input >= ON_THE_WAY {
@@ -96,5 +120,29 @@ impl Session<'_> {
         let shared = &self.slot.shared;
         let share = (shared.pending() + self.tasks.len()).div_ceil(shared.ready_workers().max(1));
         most.saturating_add(on_the_way).min(most.max(share))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_before_a_full_network_is_no_longer_way() {
+        let mut trips = RoundTrips::new(None);
+        assert_eq!(trips.recent(), None);
+        let mut after = |all: [u64; ROUND_TRIPS]| {
+            for ms in all {
+                trips.add(Duration::from_millis(ms));
+            }
+            trips.recent().unwrap()
+        };
+        let near = Duration::from_millis(20);
+        // An answer that waited for the item in progress, and two that did not.
+        assert_eq!(after([900, 20, 30]), near);
+        // A network that is full.
+        assert_eq!(after([5_000; ROUND_TRIPS]), near + FARTHER);
+        // Another way, which is longer.
+        assert_eq!(after([250; ROUND_TRIPS]), Duration::from_millis(250));
     }
 }
