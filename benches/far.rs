@@ -55,7 +55,7 @@ fn main() -> Result<(), BoxError> {
         );
         bench.hub(&[(0, 0.0), (0, CAP), (20, CAP), (150, CAP)])?;
         println!("\nThe same with {LARGE_OBJECTS} objects of 4 MB");
-        Bench::new(LARGE_OBJECTS, 4_000_000)?.hub(&[(0, 0.0)])?;
+        Bench::new(LARGE_OBJECTS, 4_000_000)?.hub(&[(0, 0.0), (20, CAP), (150, CAP)])?;
     }
     Ok(())
 }

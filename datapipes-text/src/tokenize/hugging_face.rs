@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use datapipes::{BoxError, Error, ErrorKind, Result, catch_panic};
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::Tokenizer;
@@ -58,15 +59,16 @@ impl HfTokenizer {
     /// Reads the content of a `tokenizer.json`.
     ///
     /// # Errors
-    /// `Corrupt` if it is no tokenizer.
+    /// `Corrupt` if it is no tokenizer, or if an added token has another id in it than the crate
+    /// `tokenizers` gives it, which numbers them after the vocabulary without gaps.
     pub fn from_bytes(json: impl AsRef<[u8]>) -> Result<Self> {
         let json = json.as_ref();
-        let none =
-            |error: BoxError| Error::new(ErrorKind::Corrupt, "no tokenizer").with_source(error);
-        // The crate panics at some files that contradict themselves.
-        let read = || tokenizers::Tokenizer::from_bytes(json).map(HfTokenizer::new);
-        let read = catch_panic(read).map_err(|panic| none(panic.into()));
-        let tokenizer = read?.map_err(none)?;
+        let read = || {
+            let tokenizer = HfTokenizer::new(tokenizers::Tokenizer::from_bytes(json)?);
+            tokenizer.check_added(json)?;
+            Ok(tokenizer)
+        };
+        let tokenizer = caught("no tokenizer", read)?;
         let digest = Sha256::digest(json);
         let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(HfTokenizer {
@@ -97,6 +99,21 @@ impl HfTokenizer {
         }
     }
 
+    /// Checks that each added token has the id that the file says. The crate only logs it.
+    fn check_added(&self, json: &[u8]) -> tokenizers::Result<()> {
+        let file: File = serde_json::from_slice(json)?;
+        for Added { id, content } in file.added_tokens {
+            let given = self.tokenizer.token_to_id(&content);
+            if !content.is_empty() && given != Some(id) {
+                let given = given.map_or("no id".to_owned(), |given| given.to_string());
+                return Err(
+                    format!("{content:?} has id {id} in the file, and gets {given}").into(),
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the special tokens that the file's post-processor puts around a text, as `encode` in
     /// Python does by default. Without it, [`Tokenize::begin`](crate::Tokenize::begin) and
     /// [`end`](crate::Tokenize::end) say what is put there.
@@ -125,28 +142,27 @@ impl HfTokenizer {
 
 impl Tokenizer for HfTokenizer {
     fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
-        let failed = |error| Error::new(ErrorKind::Corrupt, "tokenizer").with_source(error);
-        let words = self.words.as_ref();
-        if let Some(words) = words.filter(|_| !offsets && !self.adds_special) {
-            let ids = words.encode(text, self.tokenizer.get_model());
-            if let Some(ids) = ids.map_err(failed)? {
+        caught("tokenizer", || {
+            let words = self.words.as_ref();
+            if let Some(words) = words.filter(|_| !offsets && !self.adds_special)
+                && let Some(ids) = words.encode(text, self.tokenizer.get_model())?
+            {
                 return Ok(Tokens {
                     ids,
                     ..Tokens::default()
                 });
             }
-        }
-        // The second one does not compute offsets, and is faster.
-        let encoding = match offsets {
-            true => self.tokenizer.encode(text, self.adds_special),
-            false => self.tokenizer.encode_fast(text, self.adds_special),
-        };
-        let encoding = encoding.map_err(failed)?;
-        let range = |&(begin, end): &(usize, usize)| begin as u32..end as u32;
-        Ok(Tokens {
-            ids: encoding.get_ids().to_vec(),
-            labels: None,
-            offsets: offsets.then(|| encoding.get_offsets().iter().map(range).collect()),
+            // The second one does not compute offsets, and is faster.
+            let encoding = match offsets {
+                true => self.tokenizer.encode(text, self.adds_special)?,
+                false => self.tokenizer.encode_fast(text, self.adds_special)?,
+            };
+            let range = |&(begin, end): &(usize, usize)| begin as u32..end as u32;
+            Ok(Tokens {
+                ids: encoding.get_ids().to_vec(),
+                labels: None,
+                offsets: offsets.then(|| encoding.get_offsets().iter().map(range).collect()),
+            })
         })
     }
     fn decode(&self, ids: &[u32]) -> Result<String> {
@@ -159,9 +175,7 @@ impl Tokenizer for HfTokenizer {
                 format!("no token has id {id}"),
             ));
         }
-        self.tokenizer
-            .decode(ids, false)
-            .map_err(|error| Error::new(ErrorKind::Corrupt, "tokenizer").with_source(error))
+        caught("tokenizer", || self.tokenizer.decode(ids, false))
     }
     fn vocab_size(&self) -> usize {
         self.vocab
@@ -181,6 +195,27 @@ impl Tokenizer for HfTokenizer {
             _ => 0,
         }
     }
+}
+
+/// What is read of a file once more: the tokens that are added to those of the model.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: u32,
+    content: String,
+}
+
+/// Calls the crate, which panics at some files that contradict themselves, and at texts with them.
+fn caught<R>(what: &str, work: impl FnOnce() -> tokenizers::Result<R>) -> Result<R> {
+    let failed = |error: BoxError| Error::new(ErrorKind::Corrupt, what).with_source(error);
+    catch_panic(work)
+        .map_err(|panic| failed(panic.into()))?
+        .map_err(failed)
 }
 
 impl fmt::Debug for HfTokenizer {

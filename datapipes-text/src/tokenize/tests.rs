@@ -449,6 +449,58 @@ mod hugging_face {
         }
     }
 
+    /// Returns a file whose tokens are the words `a` and `b`, with other fields.
+    fn of_two_words(fields: serde_json::Value) -> String {
+        let mut file = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": { "type": "Whitespace" },
+            "model": { "type": "WordLevel", "vocab": { "a": 0, "b": 1 }, "unk_token": "a" },
+        });
+        for (name, value) in fields.as_object().unwrap() {
+            file[name] = value.clone();
+        }
+        file.to_string()
+    }
+
+    #[test]
+    fn an_added_token_with_another_id_than_in_the_file_is_corrupt() {
+        let added = |id: u32, content: &str| {
+            of_two_words(serde_json::json!({ "added_tokens": [{
+                "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true,
+            }]}))
+        };
+        for (id, content) in [(2, "<eos>"), (1, "b"), (9, "")] {
+            assert!(HfTokenizer::from_bytes(added(id, content)).is_ok());
+        }
+        for (id, content, given) in [(3, "<eos>", 2), (0, "<eos>", 2), (0, "b", 1)] {
+            let error = HfTokenizer::from_bytes(added(id, content)).expect_err("other ids");
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            let said =
+                format!("no tokenizer: {content:?} has id {id} in the file, and gets {given}");
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_crate_panics_at_is_corrupt() {
+        let none = of_two_words(serde_json::json!({
+            "pre_tokenizer": { "type": "FixedLength", "length": 0 },
+        }));
+        let tokenizer = HfTokenizer::from_bytes(none).unwrap();
+        for offsets in [false, true] {
+            let error = tokenizer
+                .encode("a b", offsets)
+                .expect_err("parts of no letters");
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+        }
+        let strip = of_two_words(serde_json::json!({
+            "decoder": { "type": "Strip", "content": "a", "start": 0, "stop": 2 },
+        }));
+        let tokenizer = HfTokenizer::from_bytes(strip).unwrap();
+        let error = tokenizer.decode(&[0]).expect_err("two letters of one");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
+
     #[test]
     fn a_file_that_is_no_tokenizer_is_named() {
         let dir = tempfile::tempdir().unwrap();
