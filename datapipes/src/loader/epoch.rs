@@ -31,7 +31,7 @@ use crate::{Error, Item, Result};
 /// stream never wait for a function of the graph. Such an epoch begins on a thread of its own,
 /// which hands items over by the thousand if they are cheap.
 ///
-/// Items that are ready are delivered, whatever later items do. Items of less than 20 µs (in
+/// Items that are ready are delivered, whatever later items do. Items of less than 0.25 ms (in
 /// processes: 0.2 ms) are made several at a time: where one of them never completes, it withholds at
 /// most a sixty-fourth of the number before it.
 ///
