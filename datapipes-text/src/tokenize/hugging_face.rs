@@ -200,7 +200,7 @@ impl Tokenizer for HfTokenizer {
     }
 }
 
-/// What is read of a file once more: the tokens that are added to those of the model.
+/// The tokens of a file that are added to those of the model.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
