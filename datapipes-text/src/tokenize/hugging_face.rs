@@ -24,6 +24,9 @@ use crate::Tokens;
 /// frequent ones. Not so with [`offsets`] or [`add_special_tokens`], and for texts
 /// that contain special tokens, or that are normalized before (Qwen) and change by it.
 ///
+/// A file decides what becomes of a text, and so how much memory it takes: normalizers that replace
+/// a letter by several, one after another, are not bounded.
+///
 /// [`offsets`]: crate::Tokenize::offsets
 /// [`add_special_tokens`]: HfTokenizer::add_special_tokens
 /// [`Tokenize::max_tokens`]: crate::Tokenize::max_tokens
@@ -197,7 +200,7 @@ impl Tokenizer for HfTokenizer {
     }
 }
 
-/// What is read of a file once more: the tokens that are added to those of the model.
+/// The tokens of a file that are added to those of the model.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]

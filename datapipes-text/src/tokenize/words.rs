@@ -74,13 +74,6 @@ struct Known {
     hasher: RandomState,
     /// They are made for the first word.
     places: OnceLock<Box<[Place]>>,
-    counts: Counts,
-}
-
-/// What threads change, so that it is not in the cache lines of what they only read.
-#[derive(Default)]
-#[repr(align(128))]
-struct Counts {
     /// Size of the words.
     bytes: AtomicUsize,
     /// Number of words for which there was no room.
@@ -89,37 +82,9 @@ struct Counts {
 
 type Place = OnceLock<Word>;
 
-/// A word and its ids, in one piece of memory, which is read only if the hash is right: most words are
-/// far apart, and not in a cache.
 struct Word {
-    /// Part of the hash.
-    tag: u32,
-    /// Size of the text in bytes.
-    size: u32,
-    /// The text, filled up with zeros, and the ids.
-    data: Box<[u32]>,
-}
-
-impl Word {
-    fn new(tag: u32, text: &str, ids: &[u32]) -> Word {
-        let places = text.len().div_ceil(4);
-        let mut data = vec![0; places + ids.len()].into_boxed_slice();
-        bytemuck::cast_slice_mut(&mut data)[..text.len()].copy_from_slice(text.as_bytes());
-        data[places..].copy_from_slice(ids);
-        Word {
-            tag,
-            size: text.len() as u32,
-            data,
-        }
-    }
-
-    fn text(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.data)[..self.size as usize]
-    }
-
-    fn ids(&self) -> &[u32] {
-        &self.data[self.size.div_ceil(4) as usize..]
-    }
+    text: Box<str>,
+    ids: Box<[u32]>,
 }
 
 impl Words {
@@ -208,7 +173,7 @@ impl Words {
         let ids = self.look_up(text, &known, &mut search, model);
         lock(&self.searches).push(search);
         // The first words of a corpus are the frequent ones, unless what comes is of another kind.
-        if known.counts.missed.load(Relaxed) > 8 * PLACES {
+        if known.missed.load(Relaxed) > 8 * PLACES {
             let mut current = lock(&self.known);
             if Arc::ptr_eq(&current, &known) {
                 *current = Arc::default();
@@ -225,27 +190,22 @@ impl Words {
         model: &impl Model,
     ) -> tokenizers::Result<Option<Vec<u32>>> {
         let mut ids = Vec::with_capacity(text.len() / 3);
-        let (mut at, mut missed) = (0, 0);
+        let mut at = 0;
         while at < text.len() {
             let end = self.end_of_word(search, text, at);
             if end - at > LONGEST_RUN {
                 return Ok(None);
             }
             let word = &text[at..end];
-            let hash = known.hasher.hash_one(word);
-            match known.find(hash, word) {
+            match known.find(word) {
                 Ok(known) => ids.extend_from_slice(known),
                 Err(place) => {
                     let begin = ids.len();
                     self.tokenize(word, model, &mut ids)?;
-                    missed += usize::from(!known.keep(hash, place, word, &ids[begin..]));
+                    known.keep(place, word, &ids[begin..]);
                 }
             }
             at = end;
-        }
-        // Once for a text, since threads wait for each other's count.
-        if missed > 0 {
-            known.counts.missed.fetch_add(missed, Relaxed);
         }
         ids.shrink_to_fit();
         Ok(Some(ids))
@@ -283,17 +243,16 @@ impl Words {
 
 impl Known {
     /// Returns the ids of a word; if it is not known, the first free place for it.
-    fn find(&self, hash: u64, word: &str) -> Result<&[u32], Option<&Place>> {
+    fn find(&self, word: &str) -> Result<&[u32], Option<&Place>> {
         let places = self.places.get_or_init(|| {
             let places = std::iter::repeat_with(OnceLock::new);
             places.take(PLACES).collect()
         });
+        let first = self.hasher.hash_one(word) as usize;
         for next in 0..TRIES {
-            let place = &places[(hash as usize).wrapping_add(next) % PLACES];
+            let place = &places[first.wrapping_add(next) % PLACES];
             match place.get() {
-                Some(known) if known.tag == tag(hash) && known.text() == word.as_bytes() => {
-                    return Ok(known.ids());
-                }
+                Some(known) if *known.text == *word => return Ok(&known.ids),
                 Some(_) => {}
                 None => return Err(Some(place)),
             }
@@ -301,32 +260,28 @@ impl Known {
         Err(None)
     }
 
-    /// Remembers a word; returns false if there is no room.
-    fn keep(&self, hash: u64, place: Option<&Place>, word: &str, ids: &[u32]) -> bool {
+    /// Remembers a word, if there is room.
+    fn keep(&self, place: Option<&Place>, word: &str, ids: &[u32]) {
         if word.len() > LONGEST {
-            return true;
+            return;
         }
-        let Some(place) = place else {
-            return false;
-        };
         let bytes = word.len() + size_of_val(ids) + ALLOCATED;
-        let all = &self.counts.bytes;
-        // Threads at once may exceed it by a word each.
-        if all.load(Relaxed) + bytes > MOST {
-            return false;
+        match place {
+            Some(place) if self.bytes.fetch_add(bytes, Relaxed) + bytes <= MOST => {
+                let word = Word {
+                    text: word.into(),
+                    ids: ids.into(),
+                };
+                // Another thread may have filled it meanwhile.
+                if place.set(word).is_err() {
+                    self.bytes.fetch_sub(bytes, Relaxed);
+                }
+            }
+            _ => {
+                self.missed.fetch_add(1, Relaxed);
+            }
         }
-        all.fetch_add(bytes, Relaxed);
-        // Another thread may have filled it meanwhile.
-        if place.set(Word::new(tag(hash), word, ids)).is_err() {
-            all.fetch_sub(bytes, Relaxed);
-        }
-        true
     }
-}
-
-/// Returns the part of a hash that does not choose the place.
-fn tag(hash: u64) -> u32 {
-    (hash >> 32) as u32
 }
 
 fn lock<T>(locked: &Mutex<T>) -> MutexGuard<'_, T> {

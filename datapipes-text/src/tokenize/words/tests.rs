@@ -83,10 +83,7 @@ fn texts_have_the_ids_that_the_crate_gives_them() {
 fn remembered(words: &Words) -> Vec<(String, usize)> {
     let known = lock(&words.known).clone();
     let places = known.places.get().into_iter().flatten();
-    let word = |word: &Word| {
-        let text = String::from_utf8(word.text().to_vec());
-        (text.expect("a word"), word.ids().len())
-    };
+    let word = |word: &Word| (word.text.to_string(), word.ids.len());
     places.filter_map(OnceLock::get).map(word).collect()
 }
 
