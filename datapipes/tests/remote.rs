@@ -1264,14 +1264,15 @@ fn two_loaders_at_once_share_the_workers() {
     assert_eq!((processes(&first).died, processes(&second).died), (0, 0));
 }
 
+/// Neither runs out of work, however long it takes until a worker has moved, and a worker that gets no
+/// core for seconds loses nothing by that.
 #[test]
 fn row_149_a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_back() {
-    let remote = remote();
+    let remote = remote().time_limit(TIMEOUT);
     let _machine = Machine::start(remote.address(), 3);
-    let numbers = || Graph::range(0..30_000).shuffle(100);
+    let numbers = || Graph::range(0..1 << 40).shuffle(100);
     let [training, validation] =
-        [(); 2].map(|()| loader(numbers().on_workers(remote.clone(), part).batch(32)));
-    let here = loader(part(numbers()).batch(32));
+        [(); 2].map(|()| loader(numbers().on_workers(remote.clone(), part).batch(8)));
     let mut epoch = training.epoch(0).blocking();
     let mut batches: Vec<_> = epoch.by_ref().take(5).map(Result::unwrap).collect();
     until("training has all", || connected(&training) == 3);
@@ -1282,14 +1283,15 @@ fn row_149_a_validation_in_the_middle_of_an_epoch_gets_workers_and_gives_them_ba
         checked.extend(halfway.next().map(Result::unwrap));
         connected(&validation) == 2 && connected(&training) == 1
     });
-    checked.extend(halfway.map(Result::unwrap));
+    drop(halfway);
     until("training has all again", || {
         batches.extend(epoch.next().map(Result::unwrap));
         connected(&training) == 3
     });
-    batches.extend(epoch.map(Result::unwrap));
-    let expected = all(&here, 0);
-    assert!(batches == expected && checked == expected);
+    let expected = loader(part(numbers()).batch(8)).epoch(0).blocking();
+    let most = batches.len().max(checked.len());
+    let expected: Vec<_> = expected.take(most).map(Result::unwrap).collect();
+    assert!(expected.starts_with(&batches) && expected.starts_with(&checked));
     assert_eq!(processes(&training).died, 0);
 }
 
