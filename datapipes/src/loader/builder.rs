@@ -200,8 +200,8 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// The executor first makes 8 requests. If none completes within 8 ms, the data is not near,
     /// and it makes those that the first output needs: the items of a batch, up to 512; if a number is
-    /// given here, at least 256, but never more than it. It doubles their number after 32 ms and after
-    /// 128 ms. Then it measures throughput and round trip, and has in flight what fills the link and
+    /// given here, at least 256, but never more than it. It doubles their number after 20 ms and after
+    /// 50 ms. Then it measures throughput and round trip, and has in flight what fills the link and
     /// half as much again, so a large maximum costs nothing. Now and then a third of the number is
     /// tried for a moment, to see if it was too large. An epoch begins with the concurrency that the previous
     /// epoch found. The bytes of results are limited separately; see [`memory`](Builder::memory).

@@ -33,7 +33,8 @@ use crate::{Error, Item, Result};
 ///
 /// Items that are ready are delivered, whatever later items do. Items of less than 0.25 ms (in
 /// processes: 0.2 ms) are made several at a time: where one of them never completes, it withholds at
-/// most a sixty-fourth of the number before it.
+/// most a sixty-fourth of the number before it. Near files that one batch needs are read several at a
+/// time, too.
 ///
 /// An epoch cannot be read inside a function of its own loader's graph. Nor can it be read inside a
 /// function of another loader's graph, if a function of this graph reads an epoch of that other

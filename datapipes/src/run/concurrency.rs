@@ -23,7 +23,7 @@
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
 //! would be taken for the time of the link. If none completes within [`PROBE_TIME`], the data is not near,
-//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After three
+//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After 2.5
 //! times as long the number doubles, and again, so that it is larger the longer the round trip is.
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
@@ -193,7 +193,7 @@ impl Concurrency {
         }
         self.size = self.far_size.min(self.most);
         self.far_size *= 2;
-        self.due = Some(due * 3).filter(|&due| due <= LAST);
+        self.due = Some(due * 5 / 2).filter(|&due| due <= LAST);
     }
 
     /// Returns the number found so far; during a trial, the number before it.

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use crate::histogram::DurationRecorder;
 use crate::run::timeline::SegmentTimeline;
 
+/// Duration of a turn below which it is taken for a turn in which its thread had a core.
+const SHORT_NS: u64 = 1_000;
+
 /// Measurements of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentGauge {
@@ -31,14 +34,16 @@ pub(crate) struct SegmentGauge {
 }
 
 impl SegmentGauge {
-    /// Adds a turn of the work of a morsel that took `ns` nanoseconds. `cpu_ns` is what
-    /// [`thread_cpu_ns`] gave before it, for work on the pool.
-    pub fn add_turn(&self, ns: u64, cpu_ns: Option<u64>) {
+    /// Adds a turn of the work of a morsel that took `ns` nanoseconds. `before` is what
+    /// [`thread_cpu_ns`] gave before it, for work on the pool. Returns what it gave last.
+    pub fn add_turn(&self, ns: u64, before: Option<u64>) -> Option<u64> {
         self.busy_ns.fetch_add(ns, Relaxed);
-        if let Some(before) = cpu_ns {
-            let cpu_ns = thread_cpu_ns().map_or(ns, |now| now.saturating_sub(before).min(ns));
-            self.cpu_ns.fetch_add(cpu_ns, Relaxed);
-        }
+        let before = before?;
+        // The end of a morsel, of which nothing comes, takes less time than the call of the system.
+        let after = if ns < SHORT_NS { None } else { thread_cpu_ns() };
+        let cpu_ns = after.map_or(ns, |after| after.saturating_sub(before).min(ns));
+        self.cpu_ns.fetch_add(cpu_ns, Relaxed);
+        after.or(Some(before))
     }
 }
 

@@ -45,6 +45,9 @@ pub(crate) trait Spawner: Send {
     /// Starts the work of a morsel. It is cancelled when the result is dropped.
     fn spawn(&self, job: MorselJob) -> MorselTask;
 
+    /// Starts the threads that are going to work, while nothing else is to be done.
+    fn prepare(&self) {}
+
     /// Returns the number of copies of an input that exist while it is worked on.
     fn copies(&self) -> usize {
         1
@@ -59,10 +62,6 @@ pub(crate) struct MorselJob {
     pub chunk: AnyChunk,
     pub first: u64,
     /// Number of its output items of which the reader needs all before it can go on.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        allow(dead_code, reason = "only child processes send items in messages")
-    )]
     pub needed: Needed,
     /// Bytes of the input and the output.
     pub credit: Credit,
@@ -89,7 +88,6 @@ impl Needed {
     pub const ONE: Needed = Needed { first: 1, then: 1 };
 
     /// Returns how many may come together after `made` items.
-    #[cfg(any(test, target_os = "linux"))]
     pub fn after(self, made: usize) -> usize {
         match self.first.checked_sub(made) {
             Some(left) if left > 0 => left,
@@ -157,13 +155,24 @@ impl MorselPace {
 
     /// Returns how many items to make in one poll: of work on a worker as many as are worth a wake of
     /// the reader.
-    fn at_once(&self, work: Work, seldom_waits: bool) -> usize {
+    fn at_once(&self, work: Work) -> usize {
         let (cost, taken) = (self.cost.load(Relaxed) as f64, self.taken());
         match work {
             Work::Io => items::at_once(cost, taken),
-            Work::Cpu if seldom_waits => items::at_once_across(NEAR_WAKE_NS, cost, taken),
             Work::Cpu => items::at_once_across(WAKE_NS, cost, taken),
         }
+    }
+
+    /// Returns the same for work that seldom waits: of the items that the reader `needed` together as
+    /// many as are worth a wake, however few it took before.
+    fn at_once_near(&self, needed: usize) -> usize {
+        let (cost, taken) = (self.cost.load(Relaxed) as f64, self.taken());
+        let worth = if cost > 0.0 {
+            (NEAR_WAKE_NS / cost) as usize
+        } else {
+            1
+        };
+        items::at_once_across(NEAR_WAKE_NS, cost, taken).max(needed.min(worth))
     }
 
     fn learn(&self, items: usize, ns: u64) {
@@ -301,17 +310,17 @@ impl MorselJob {
             shared,
             chunk,
             first,
+            needed,
             credit,
             work,
             outcome,
             put,
             notification,
-            ..
         } = self;
         let buffer = OutputBuffer::new(put, notification, shared.chain.output().clone());
         let mut run = RunningMorsel::new(
             &shared,
-            (chunk, first),
+            (chunk, first, needed),
             work,
             credit,
             buffer,
@@ -428,25 +437,35 @@ mod tests {
     fn items_of_earlier_epochs_are_a_reason_to_make_more_at_once() {
         let taken = Arc::<AtomicUsize>::default();
         let first = MorselPace::after(taken.clone());
-        assert_eq!(first.at_once(Work::Cpu, false), 1);
+        assert_eq!(first.at_once(Work::Cpu), 1);
         first.take(6400);
         let second = MorselPace::after(taken);
-        assert_eq!(
-            (second.taken(), second.at_once(Work::Cpu, false)),
-            (6400, 101)
-        );
+        assert_eq!((second.taken(), second.at_once(Work::Cpu)), (6400, 101));
     }
 
     #[test]
     fn short_items_come_together_as_far_as_they_are_worth_a_wake() {
         let pace = MorselPace::after(Arc::new(AtomicUsize::new(6400)));
         pace.learn(1, 10_000);
-        assert_eq!(pace.at_once(Work::Cpu, false), 10);
+        assert_eq!((pace.at_once(Work::Cpu), pace.at_once_near(1)), (50, 10));
         let long = MorselPace::after(Arc::new(AtomicUsize::new(6400)));
-        long.learn(1, 25_000);
-        assert_eq!(long.at_once(Work::Cpu, false), 1);
-        assert_eq!(long.at_once(Work::Cpu, true), 4);
+        long.learn(1, 300_000);
+        assert_eq!(long.at_once(Work::Cpu), 1);
         // A request reserves bytes for all that it may make.
-        assert_eq!(pace.at_once(Work::Io, false), 2);
+        assert_eq!(pace.at_once(Work::Io), 2);
+    }
+
+    #[test]
+    fn files_of_a_first_batch_come_together_once_one_was_quick() {
+        let pace = MorselPace::default();
+        assert_eq!(pace.at_once_near(256), 1);
+        pace.learn(1, 5_000);
+        assert_eq!(
+            [256, 7, 1].map(|needed| pace.at_once_near(needed)),
+            [20, 7, 1]
+        );
+        // A later one that takes long is alone.
+        (0..40).for_each(|_| pace.learn(1, 5_000_000));
+        assert_eq!(pace.at_once_near(256), 1);
     }
 }

@@ -48,8 +48,10 @@ struct PoolState {
     jobs: Vec<VecDeque<Job>>,
     closed: bool,
     alive: usize,
-    /// Number of active threads that wait for a job.
+    /// Number of active threads that wait for a job, and how many of them were signalled since. One
+    /// too few of these, after a thread woke by itself, costs a signal.
     idle: usize,
+    signalled: usize,
     /// Epochs of the jobs that run.
     running: Vec<Scope>,
     /// Number of jobs that were begun.
@@ -93,7 +95,8 @@ impl PoolShared {
             state.jobs.resize_with(depth + 1, VecDeque::new);
         }
         state.jobs[depth].push_back(job);
-        let is_awaited = state.idle > 0;
+        let is_awaited = state.idle > state.signalled;
+        state.signalled += usize::from(is_awaited);
         drop(state);
         // A signal is a call of the system, also if nobody waits.
         if is_awaited {
@@ -148,6 +151,7 @@ impl PoolShared {
                         .wait(state)
                         .unwrap_or_else(PoisonError::into_inner);
                     state.idle -= 1;
+                    state.signalled = state.signalled.saturating_sub(1);
                 }
             }
         }
@@ -165,6 +169,7 @@ impl Pool {
             closed: false,
             alive: 0,
             idle: 0,
+            signalled: 0,
             active: workers,
             running: Vec::new(),
             begun: 0,

@@ -9,10 +9,12 @@ const NAME: &str = "datapipes-io";
 
 /// Starts a small runtime of one thread.
 pub(super) fn start() -> io::Result<Runtime> {
-    // Tokio panics if it cannot start its thread. A thread is therefore started before, to get the
-    // error. That thread must have ended first, in case only one more thread is allowed.
-    let tried = super::spawn_thread(NAME.to_owned(), || ())?;
-    let _ = tried.join();
+    // Tokio panics if it cannot start its thread, which is an error here. Where a panic would end the
+    // program, a thread is tried before; it must have ended first, in case only one more is allowed.
+    if cfg!(panic = "abort") {
+        let tried = super::spawn_thread(NAME.to_owned(), || ())?;
+        let _ = tried.join();
+    }
     let build = || {
         Builder::new_multi_thread()
             .worker_threads(1)
@@ -20,7 +22,6 @@ pub(super) fn start() -> io::Result<Runtime> {
             .enable_all()
             .build()
     };
-    // Another thread may have been faster.
     catch_unwind(AssertUnwindSafe(build))
         .unwrap_or_else(|payload| Err(io::Error::other(crate::Error::panic(payload))))
 }

@@ -31,6 +31,11 @@ impl Spawner for OnPool {
             _task: self.pool.spawn((self.depth, &self.scope), work),
         }
     }
+
+    fn prepare(&self) {
+        // The first morsel has the error.
+        let _ = self.pool.start();
+    }
 }
 
 /// Runs morsels on the pool or as tasks, by the work that they do at the time.
@@ -42,6 +47,10 @@ impl Spawner for OnEither {
             Work::Cpu => self.0.spawn(job),
             Work::Io => OnRuntime(self.0.scope.clone()).spawn(job),
         }
+    }
+
+    fn prepare(&self) {
+        self.0.prepare();
     }
 }
 

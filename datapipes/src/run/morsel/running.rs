@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::{LIMITS, MorselOutcome, MorselShared, Notification, SMALL_BYTES};
+use super::{LIMITS, MorselOutcome, MorselShared, Needed, Notification, SMALL_BYTES};
 use crate::budget::{Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
@@ -37,11 +37,16 @@ pub(super) struct RunningMorsel<'a> {
     id: u64,
     /// Number of the first item in the input of the segment.
     first: u64,
+    /// Output items of which the reader needs all before it can go on.
+    needed: Needed,
     items: usize,
     /// Bytes of the input.
     input: usize,
     /// Number of items and errors that were made.
     given: usize,
+    /// Nanoseconds for which this thread had had a core after the last turn, if nothing was waited for
+    /// since.
+    cpu_ns: Option<u64>,
     /// Start of the first poll.
     started: Option<Instant>,
     /// Time without room for output, or without bytes.
@@ -62,7 +67,7 @@ pub(super) struct Turn {
 impl<'a> RunningMorsel<'a> {
     pub(super) fn new(
         shared: &'a MorselShared,
-        (chunk, first): (AnyChunk, u64),
+        (chunk, first, needed): (AnyChunk, u64, Needed),
         work: Work,
         credit: Credit,
         buffer: OutputBuffer,
@@ -84,7 +89,9 @@ impl<'a> RunningMorsel<'a> {
             waits_reported: false,
             work,
             first,
+            needed,
             given: 0,
+            cpu_ns: None,
             started: None,
             waited: Duration::ZERO,
         }
@@ -100,6 +107,7 @@ impl<'a> RunningMorsel<'a> {
         let room = self.buffer.put.poll_ready(cx);
         if room.is_pending() {
             full.get_or_insert_with(Instant::now);
+            self.cpu_ns = None;
             self.buffer.stop();
         }
         room
@@ -108,8 +116,12 @@ impl<'a> RunningMorsel<'a> {
     /// Returns how many items to make before they are handed on.
     pub(super) fn begin_turn(&mut self, room: usize, full: Option<Instant>) -> usize {
         self.waited += full.map_or(Duration::ZERO, |since| since.elapsed());
-        let seldom_waits = self.waits.is_some() && !self.waits_reported;
-        room.min(self.shared.pace.at_once(self.work, seldom_waits))
+        let pace = &self.shared.pace;
+        room.min(match self.waits {
+            // They withhold nothing from a reader that needs them all.
+            Some(_) if !self.waits_reported => pace.at_once_near(self.needed.after(self.given)),
+            _ => pace.at_once(self.work),
+        })
     }
 
     /// Makes the next items; `None` at the end.
@@ -122,7 +134,9 @@ impl<'a> RunningMorsel<'a> {
         let max = ready!(self.poll_bytes(cx, most, turn));
         turn.asked = max;
         let begun = Instant::now();
-        let cpu_ns = (self.work == Work::Cpu).then(|| thread_cpu_ns().unwrap_or(0));
+        if self.work == Work::Cpu {
+            self.cpu_ns = self.cpu_ns.or_else(thread_cpu_ns).or(Some(0));
+        }
         self.waited += turn
             .refused
             .take()
@@ -131,13 +145,14 @@ impl<'a> RunningMorsel<'a> {
         let here = self.waits.map(near::enter);
         let polled = catch_unwind(AssertUnwindSafe(|| self.poll_chain(cx, max)));
         drop(here);
-        turn.spent += self.count_turn(begun, cpu_ns);
+        turn.spent += self.count_turn(begun);
         self.report_waits(matches!(polled, Ok(Poll::Pending)));
         match polled {
             Ok(Poll::Pending) => {
                 self.shared.gauge.pending_polls.fetch_add(1, Relaxed);
                 self.credit.poll_pending(max);
                 self.buffer.flush();
+                self.cpu_ns = None;
                 Poll::Pending
             }
             Ok(Poll::Ready(chunk)) => Poll::Ready(chunk),
@@ -167,6 +182,7 @@ impl<'a> RunningMorsel<'a> {
         let polled = self.credit.poll_begin(cx, max, limit, || awaited.is(id));
         if polled.is_pending() {
             turn.refused.get_or_insert_with(Instant::now);
+            self.cpu_ns = None;
             self.buffer.stop();
         }
         polled
@@ -188,7 +204,7 @@ impl<'a> RunningMorsel<'a> {
     }
 
     /// Counts a poll of the chain, and returns its nanoseconds.
-    fn count_turn(&mut self, begun: Instant, cpu_ns: Option<u64>) -> u64 {
+    fn count_turn(&mut self, begun: Instant) -> u64 {
         let ns = begun.elapsed().as_nanos() as u64;
         if self.work == Work::Cpu {
             self.outcome.spent.fetch_add(ns, Relaxed);
@@ -196,7 +212,7 @@ impl<'a> RunningMorsel<'a> {
         if let Some(events) = &mut self.events {
             events.turn(begun, Duration::from_nanos(ns));
         }
-        self.shared.gauge.add_turn(ns, cpu_ns);
+        self.cpu_ns = self.shared.gauge.add_turn(ns, self.cpu_ns);
         ns
     }
 

@@ -260,11 +260,14 @@ impl Spawning {
         while self.has_room() && self.has_bytes(cx, ahead) {
             let begun = Instant::now();
             let ahead = ahead || !self.flight.morsels.is_empty();
-            let most = self.cost.morsel(&self.settings, self.taken);
+            let most = self.morsel();
             let demand = self.input_demand(most, ahead);
             let Some(mut taken) = lock(&self.input).take(cx, demand) else {
                 // Other edges may have the bytes meanwhile.
                 self.credit = None;
+                if self.taken == 0 {
+                    self.settings.spawner.prepare();
+                }
                 return Idle::Starved;
             };
             self.taken += taken.0.len;
@@ -279,6 +282,20 @@ impl Spawning {
         }
         self.probe();
         Idle::Full
+    }
+
+    /// Returns the number of items for the next morsel. Of near files that a reader needs together, more
+    /// than are worth a hop save hops, as long as each worker has several morsels of them.
+    fn morsel(&self) -> usize {
+        let items = self.cost.morsel(&self.settings, self.taken);
+        let is_near = self.shared.waits.is_some() && self.flight.work == Work::Cpu;
+        match is_near {
+            // Not for the first batch, which waits for the slowest worker.
+            true => {
+                items.max((2 * items).min(self.reader.each / (4 * self.settings.workers.max(1))))
+            }
+            false => items,
+        }
     }
 
     /// Returns the demand for a morsel of up to `most` items. If the reader needs several, and each
@@ -494,7 +511,7 @@ impl Spawning {
             // The reader may wait for several morsels at once if it needs several anyway.
             _ => {
                 let in_flight = self.flight.morsels.len();
-                let enough = needed / self.cost.morsel(&self.settings, self.taken);
+                let enough = needed / self.morsel();
                 enough.min(in_flight / 2)
             }
         };

@@ -203,6 +203,32 @@ fn small_files_come_in_pieces_from_the_begin_of_a_later_epoch() {
     }
 }
 
+#[test]
+fn small_files_come_in_larger_pieces_after_the_first_batch() {
+    let jobs = Jobs::default();
+    let mut settings = settings(Work::Io, 1, &jobs);
+    settings.start = 256;
+    Arc::get_mut(&mut settings.shared)
+        .expect("not shared yet")
+        .waits = Some(Arc::default());
+    let mut segment = segment(4_000, settings);
+    let mut cx = task::Context::from_waker(Waker::noop());
+    let (mut most, mut came) = ([0; 3], 0);
+    for most in &mut most {
+        while came < 256 {
+            if let Poll::Ready(more) = poll(&mut segment, &mut cx, 256 - came) {
+                came += more.expect("there are more");
+                continue;
+            }
+            *most = items(&jobs).into_iter().fold(*most, usize::max);
+            complete(jobs.next().expect("one is waited for"), 4_000);
+        }
+        came -= 256;
+    }
+    // A quarter of what may be in flight, and then twice as many.
+    assert_eq!(most, [8, 16, 16]);
+}
+
 /// Numbers of the items of all jobs that are there.
 fn items(jobs: &Jobs) -> Vec<usize> {
     lock(&jobs.0).iter().map(|job| job.chunk.len).collect()
