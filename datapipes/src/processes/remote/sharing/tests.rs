@@ -199,7 +199,7 @@ fn row_149_a_worker_that_takes_long_to_make_parts_works_for_each_of_them() {
     assert!(worked.iter().all(|&worked| worked > 900), "{worked:?}");
 }
 
-/// It would keep the only worker, and all others would fail.
+/// Such a part would keep the only worker, and all others would fail.
 #[test]
 fn row_149_a_part_that_no_worker_can_make_leaves_time_for_others() {
     for others in [1, 5] {
@@ -214,7 +214,7 @@ fn row_149_a_part_that_no_worker_can_make_leaves_time_for_others() {
     }
 }
 
-/// It would be handed over again and again before it has made any.
+/// A part would be handed over again and again before it is made.
 #[test]
 fn row_149_parts_that_take_nearly_all_of_the_time_to_make_are_made() {
     for (parts, making) in [(3, 25), (2, 40)] {
@@ -232,7 +232,7 @@ fn row_149_parts_that_take_nearly_all_of_the_time_to_make_are_made() {
     }
 }
 
-/// With turns of 3 s a part would wait for two minutes.
+/// Turns of 3 s would leave a part without one for two minutes.
 #[test]
 fn row_149_turns_of_many_parts_leave_nobody_without_a_worker_for_too_long() {
     let mut play = Play::new(0);

@@ -956,7 +956,7 @@ fn row_149_a_worker_that_takes_longer_than_a_turn_to_make_parts_works_for_all() 
     }
 }
 
-/// It would keep the only worker for ever, and the others would fail.
+/// The worker would stay there, and the other parts would fail.
 #[test]
 fn row_149_a_worker_that_hangs_while_it_makes_a_part_is_handed_over() {
     let item = Duration::from_millis(50);
