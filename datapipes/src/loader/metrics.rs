@@ -276,7 +276,7 @@ const FIGURES: &[(&str, Unit, &str)] = &[
     (
         "datapipes_queue_limit_items",
         Unit::Count,
-        "Length of the queue before the consumer",
+        "Greatest length of the queue before the consumer",
     ),
     (
         "datapipes_queue_item_wait_seconds",

@@ -317,7 +317,11 @@ impl Remote {
         Ok((
             Share {
                 endpoint: self.endpoint.clone(),
-                id: sharing.join(self.rules.clone(), self.at_most, Instant::now()),
+                id: sharing.join(
+                    self.rules.clone(),
+                    (self.at_most, self.wait),
+                    Instant::now(),
+                ),
             },
             listener,
         ))

@@ -142,7 +142,9 @@ pub(crate) struct QueueGauge {
     pub item_wait: DurationRecorder,
     pub occupancy_sum: AtomicU64,
     pub occupancy_polls: AtomicU64,
+    /// Length now, and at most.
     pub depth: AtomicU64,
+    pub most_depth: AtomicU64,
 }
 
 #[cfg(test)]

@@ -387,6 +387,8 @@ impl QueueFiller {
             bytes: usize::MAX,
         });
         self.gauge.depth.store(length as u64, Ordering::Relaxed);
+        let most = &self.gauge.most_depth;
+        most.fetch_max(length as u64, Ordering::Relaxed);
         (least, length, cost)
     }
 }

@@ -29,7 +29,7 @@ fn add_queue(queue: &mut Option<QueueStats>, other: Option<QueueStats>) {
 /// Returns the figures of a queue that pays for itself, with its bytes now and at most.
 fn queue(gauge: &QueueGauge, (now, most): (usize, usize)) -> Option<QueueStats> {
     (gauge.depth.load(Relaxed) > 0 && !gauge.inline.load(Relaxed)).then(|| QueueStats {
-        depth: gauge.depth.load(Relaxed),
+        depth: gauge.most_depth.load(Relaxed),
         occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
         polls: gauge.occupancy_polls.load(Relaxed),
         item_wait: gauge.item_wait.histogram(),

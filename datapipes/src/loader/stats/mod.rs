@@ -265,7 +265,7 @@ pub struct ChildStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct QueueStats {
-    /// Current length, in items.
+    /// Greatest length of the epoch so far, in items: it follows the time that items take.
     pub depth: u64,
     /// Items ready when the consumer came, on average.
     pub occupancy: f64,
@@ -508,6 +508,7 @@ impl QueueStats {
         self.producer_busy += earlier.producer_busy;
         self.item_wait.merge(&earlier.item_wait);
         self.memory.most = self.memory.most.max(earlier.memory.most);
+        self.depth = self.depth.max(earlier.depth);
         (self.occupancy, self.polls) = mean_of_both(
             (self.occupancy, self.polls),
             (earlier.occupancy, earlier.polls),

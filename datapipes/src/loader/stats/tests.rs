@@ -413,6 +413,29 @@ fn edges_have_their_items_and_bytes() {
     assert!(rest.polls < queue.polls && rest.producer_busy <= queue.producer_busy);
 }
 
+/// Beside the length at the end, more might be ready on average than there was room for.
+#[test]
+fn what_is_ready_is_told_beside_the_greatest_length_of_the_queue() {
+    let wait = |v: u64| async move {
+        tokio::time::sleep(Duration::from_micros(200)).await;
+        crate::Ok(v)
+    };
+    let graph = Graph::range(0..4000).map_async(wait);
+    let loader = DataLoader::builder(graph)
+        .prefetch(8)
+        .workers(2)
+        .build()
+        .unwrap();
+    let mut items = loader.epoch(0).blocking();
+    let depth = || loader.stats()?.queue.map(|queue| queue.depth);
+    while depth() != Some(8) {
+        items.next().expect("it grows").unwrap();
+    }
+    loader.engine.live.depth.store(1, Relaxed);
+    assert_eq!(items.by_ref().take(100).count(), 100);
+    assert_eq!(depth(), Some(8));
+}
+
 /// The skipped items of several ranks are one after another.
 #[test]
 fn new_skipped_items_are_those_that_were_not_there_before() {

@@ -11,7 +11,11 @@
 //! - A part for which nothing could be done for some time, mostly because the consumer takes nothing,
 //!   keeps one, which notices when the consumer goes on.
 //! - Where there are fewer workers than parts, they take turns. A turn begins when the worker has made
-//!   the part, and is five times as long as it takes to hand a worker over.
+//!   the part, and is five times as long as it takes to hand a worker over, but nobody waits for all of
+//!   its `Remote::wait` because of turns. A part that loses its worker in the middle of its turn is the
+//!   first in line for the rest of it.
+//! - A part that takes long to make, maybe for ever, has half of the time for it that others wait, and
+//!   three quarters once that was not enough.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +30,6 @@ use super::Rules;
 /// worker recently took to start again and to make another part, within limits.
 const TURN: u32 = 5;
 const SHORTEST_TURN: Duration = Duration::from_millis(250);
-/// Others fail if none comes within their [`wait`](super::Remote::wait).
 const LONGEST_TURN: Duration = Duration::from_secs(3);
 /// The same for a part that has nothing to do for it.
 const QUIET_TURN: Duration = Duration::from_millis(100);
@@ -64,9 +67,8 @@ pub(super) struct Sharing {
     moves: Vec<Move>,
     /// Times when workers that were handed over had left a part, until some come.
     left: VecDeque<Instant>,
-    /// Recent time until they come, and the longest recent one in which a worker makes a part.
+    /// Recent time until they come.
     restart: Duration,
-    making: Duration,
     /// The last worker that could not work, by its number if it was let in, and the reason.
     pub(super) refused: Option<(u64, String)>,
     /// Crashes of workers, as their machines report: the last of them.
@@ -78,10 +80,29 @@ const CRASHES: usize = 1024;
 
 struct Part {
     rules: Rules,
+    /// Time without a worker after which it fails.
+    wait: Duration,
     standing: Standing,
-    /// Time of its last change from no workers to some, or to some that have made it, or back.
+    /// Time of its last change from no workers to some, or back; or time when its turn began.
     since: Instant,
+    /// Longest recent time in which a worker made it, or did not manage to.
+    making: Option<Duration>,
+    /// Length of the part of its turn that was over when it lost its worker.
+    used: Option<Duration>,
     waker: Option<Waker>,
+}
+
+impl Part {
+    /// Returns its place among parts with the same need and equally many workers.
+    fn place(&self) -> impl Ord {
+        (self.used.is_none(), self.since)
+    }
+
+    /// Returns the time in which a worker may make it, while another part waits so long for one.
+    fn tries(&self, wait: Duration) -> Duration {
+        let known = self.making.unwrap_or_default();
+        known.saturating_mul(2).clamp(wait / 2, wait - wait / 4)
+    }
 }
 
 /// A worker that goes from one part to another.
@@ -93,7 +114,12 @@ struct Move {
 }
 
 impl Sharing {
-    pub(super) fn join(&mut self, rules: Rules, most: usize, now: Instant) -> u64 {
+    pub(super) fn join(
+        &mut self,
+        rules: Rules,
+        (most, wait): (usize, Duration),
+        now: Instant,
+    ) -> u64 {
         let id = self.next;
         self.next += 1;
         let standing = Standing {
@@ -104,8 +130,11 @@ impl Sharing {
         };
         let part = Part {
             rules,
+            wait,
             standing,
             since: now,
+            making: None,
+            used: None,
             waker: None,
         };
         self.parts.insert(id, part);
@@ -159,22 +188,20 @@ impl Sharing {
     /// Sets the standing of a part, which is woken when that of another changes. Returns true if
     /// there are others.
     pub(super) fn set(&mut self, id: u64, standing: Standing, waker: &Waker, now: Instant) -> bool {
-        let Some(part) = self.parts.get_mut(&id) else {
+        let Some(before) = self.parts.get(&id).map(|part| part.standing) else {
             return false;
         };
-        match &mut part.waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-        let before = std::mem::replace(&mut part.standing, standing);
         let has = |standing: Standing| (standing.workers > 0, standing.ready > 0);
         if has(before) != has(standing) {
-            if standing.ready > 0 && before.ready == 0 && before.workers > 0 {
-                // A time is forgotten over some turns.
-                let longest = self.making;
-                self.making = (now - part.since).max(longest - longest / 8);
+            self.turn_of(id, standing, now);
+        }
+        if let Some(part) = self.parts.get_mut(&id) {
+            match &mut part.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
             }
-            part.since = now;
+            part.standing = standing;
+            part.used.take_if(|_| standing.need < Need::Share);
         }
         for _ in standing.workers..before.workers {
             let mut leaving = self.moves.iter_mut();
@@ -199,6 +226,29 @@ impl Sharing {
         self.parts.len() > 1
     }
 
+    /// Begins the turn of a part that a worker has made, or interrupts it where the last one is lost.
+    fn turn_of(&mut self, id: u64, next: Standing, now: Instant) {
+        let (turn, is_given) = (self.turn(), self.leaving(id) > 0);
+        let Some(part) = self.parts.get_mut(&id) else {
+            return;
+        };
+        let (before, spent) = (part.standing, now - part.since);
+        part.since = now;
+        if next.ready > 0 && before.ready == 0 {
+            if before.workers > 0 {
+                // A time is forgotten over some turns.
+                let longest = part.making.unwrap_or_default();
+                part.making = Some(spent.max(longest - longest / 8));
+            }
+            let used = part.used.unwrap_or_default();
+            part.since = now.checked_sub(used).unwrap_or(now);
+        } else if next.workers == 0 {
+            // Once in a turn, so that a part that ends its workers does not keep them from others.
+            let goes_on = before.ready > 0 && !is_given && spent < turn && part.used.is_none();
+            part.used = goes_on.then_some(spent);
+        }
+    }
+
     fn wake_others(&mut self, id: u64) {
         for (&other, part) in &mut self.parts {
             if other != id
@@ -217,7 +267,7 @@ impl Sharing {
             .filter(|(_, part)| part.standing.workers < part.standing.most)
             .min_by_key(|&(&id, part)| {
                 let Standing { need, workers, .. } = part.standing;
-                (Reverse(need), workers, part.since, id)
+                (Reverse(need), workers, part.place(), id)
             });
         first.is_some_and(|(&first, _)| first == id)
     }
@@ -234,8 +284,8 @@ impl Sharing {
                     && part.standing.need == Need::Share
                     && self.expected(other) < part.standing.most
             })
-            .min_by_key(|&(&other, part)| (self.expected(other), part.since, other));
-        let Some((&to, _)) = receiver else {
+            .min_by_key(|&(&other, part)| (self.expected(other), part.place(), other));
+        let Some((&to, receiver)) = receiver else {
             return false;
         };
         let has = self.expected(to);
@@ -253,14 +303,14 @@ impl Sharing {
         let gives = match self.can_give(id, need, has) {
             true => !others(&|other, its| its < need && self.can_give(other, its, has)),
             false => {
-                let turn = match need {
+                let keeps = || match need {
+                    Need::Share if part.standing.ready == 0 => part.tries(receiver.wait),
                     Need::Share => self.turn(),
                     Need::One | Need::Nothing => QUIET_TURN,
                 };
                 self.kept(id) == 1
-                    && part.standing.ready > 0
                     && has == 0
-                    && now - part.since >= turn
+                    && now - part.since >= keeps()
                     && !others(&|other, its| self.can_give(other, its, has))
             }
         };
@@ -270,13 +320,40 @@ impl Sharing {
                 to,
                 left: None,
             });
+            self.end_turn(id, now);
         }
         gives
     }
 
-    /// Returns the time that a part keeps its only worker.
+    fn end_turn(&mut self, id: u64, now: Instant) {
+        let Some(part) = self.parts.get_mut(&id) else {
+            return;
+        };
+        part.used = None;
+        if part.standing.ready == 0 {
+            part.making = part.making.max(Some(now - part.since));
+        }
+    }
+
+    /// Returns the time that a part keeps its only worker. All get one in three quarters of the time
+    /// that they wait for it, if to hand over and to make parts takes less.
     fn turn(&self) -> Duration {
-        ((self.restart + self.making) * TURN).clamp(SHORTEST_TURN, LONGEST_TURN)
+        let parts = || {
+            let parts = self.parts.values();
+            parts.filter(|part| part.standing.need == Need::Share)
+        };
+        let longest = parts().filter_map(|part| part.making).max();
+        let longest = longest.unwrap_or_default();
+        let making = parts().map(|part| part.making.unwrap_or(longest));
+        let cost: Duration = making.map(|making| self.restart + making).sum();
+        let on_the_way = self.moves.iter().filter(|moving| moving.left.is_some());
+        let workers = parts().map(|part| part.standing.workers).sum::<usize>();
+        let workers = (workers + on_the_way.count()) as u32;
+        let wait = parts().map(|part| part.wait).min().unwrap_or_default();
+        let most = (wait - wait / 4).saturating_mul(workers);
+        let most = most.saturating_sub(cost) / (parts().count() as u32).max(1);
+        let turn = (self.restart + longest) * TURN;
+        turn.min(LONGEST_TURN).min(most).max(SHORTEST_TURN)
     }
 
     /// Returns true if a part can hand over a worker to one that has so many.
@@ -291,11 +368,14 @@ impl Sharing {
 
     /// Returns the number of workers that a part has, and does not hand over.
     fn kept(&self, id: u64) -> usize {
-        let leaving = self
-            .moves
-            .iter()
-            .filter(|moving| moving.from == id && moving.left.is_none());
-        self.workers(id).saturating_sub(leaving.count())
+        self.workers(id).saturating_sub(self.leaving(id))
+    }
+
+    /// Returns the number of workers that are to leave a part.
+    fn leaving(&self, id: u64) -> usize {
+        let leaving = self.moves.iter();
+        let leaving = leaving.filter(|moving| moving.from == id && moving.left.is_none());
+        leaving.count()
     }
 
     /// Returns the number of workers that a part keeps, and of those that are on their way to it.

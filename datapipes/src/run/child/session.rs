@@ -251,11 +251,12 @@ impl<'a> Session<'a> {
         self.slot.shared.set_working(self.slot.place, working);
     }
 
-    /// Chooses this worker if one is to be handed over. Returns true if the child has waited long
-    /// enough for room for its output, and is to leave, or to do what is due before.
+    /// Chooses this worker if one is to be handed over, also while it makes the part. Returns true if
+    /// the child has waited long enough for room for its output, and is to leave, or to do what is due
+    /// before.
     fn is_given_up(&mut self) -> bool {
         let is_worker = self.is_worker();
-        if !self.ready || !self.slot.plan().processes.is_remote() {
+        if !self.slot.plan().processes.is_remote() {
             return false;
         }
         let ChildSlot {

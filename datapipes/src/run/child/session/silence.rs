@@ -135,7 +135,8 @@ impl Session<'_> {
         }
         let workers = self.slot.shared.ready_workers();
         let has_others = match self.is_worker() {
-            true => workers > 1 || processes.here() > 0,
+            // Another part waits for one that is handed over.
+            true => workers > 1 || processes.here() > 0 || self.slot.handed_over,
             false if workers == 0 => return None,
             false => true,
         };

@@ -76,6 +76,8 @@ struct Machine {
     sent: Cell<u64>,
     /// Time in which a process makes the part.
     making: Cell<Duration>,
+    /// The next step, or making the part, is to take for ever.
+    hangs: Cell<bool>,
     /// Number of orders that it got.
     orders: Cell<u64>,
     /// The process is to end.
@@ -98,6 +100,7 @@ impl Machine {
             rate: Cell::new(None),
             sent: Cell::new(0),
             making: Cell::default(),
+            hangs: Cell::new(false),
             orders: Cell::new(0),
             dies: Cell::new(false),
             lies: Cell::new(false),
@@ -163,6 +166,7 @@ impl Process {
         let mut from = parcel.reader();
         match Order::read(&mut from).expect("an order") {
             Order::Hello => {
+                self.may_hang().await?;
                 sleep(self.machine.making.get()).await;
                 self.send(&Report::Ready, None).await?;
             }
@@ -187,8 +191,18 @@ impl Process {
         Some(())
     }
 
+    /// Does nothing any more if a step is to hang, until the connection ends.
+    async fn may_hang(&mut self) -> Option<()> {
+        if self.machine.hangs.replace(false) {
+            while poll_fn(|cx| self.orders.poll_parcel(cx)).await.is_some() {}
+            return None;
+        }
+        Some(())
+    }
+
     /// Makes the next items of the first job.
     async fn work(&mut self) -> Option<()> {
+        self.may_hang().await?;
         let job = self.jobs.front_mut()?;
         let number = job.facts.number;
         let len = job.chunk.downcast_ref::<Chunk<u64>>()?.len();
@@ -893,6 +907,7 @@ fn shared_epochs<F: Future<Output = ()> + 'static>(
                 let trainer = Trainer::new(items, workers, settings::Order::Strict);
                 let times = trainer.read(&shared, |cx| there.poll(cx)).await;
                 send.send((times, shared.clone())).unwrap();
+                drop(send);
                 // Others get its workers.
                 shared.release();
                 poll_fn(|cx| {
@@ -902,9 +917,10 @@ fn shared_epochs<F: Future<Output = ()> + 'static>(
                 .await
             });
         }
+        drop(send);
         let mut all = Epoch::default();
         for _ in 0..parts {
-            let (times, shared) = results.recv().await.unwrap();
+            let (times, shared) = results.recv().await.expect("no epoch fails");
             all.add(times, &shared.plan.figures);
         }
         all.count(begun, &machines)
@@ -938,6 +954,30 @@ fn row_149_a_worker_that_takes_longer_than_a_turn_to_make_parts_works_for_all() 
         assert!(made.time < item * 1200 * 3, "{made:?}");
         assert_eq!(made.made, 1200);
     }
+}
+
+/// The worker would stay there, and the other parts would fail.
+#[test]
+fn row_149_a_worker_that_hangs_while_it_makes_a_part_is_handed_over() {
+    let item = Duration::from_millis(50);
+    let made = shared_epochs((3, 400), (1, item), |machines| async move {
+        machines[0].hangs.set(true);
+    });
+    println!("{made:?}");
+    // Half of the time that the others wait, which is a minute.
+    assert!(made.first < Duration::from_secs(45), "{made:?}");
+    assert!(made.time < item * 1200 * 2, "{made:?}");
+}
+
+#[test]
+fn row_149_a_step_that_hangs_holds_up_others_for_seconds() {
+    let item = Duration::from_millis(50);
+    let made = shared_epochs((3, 400), (1, item), |machines| async move {
+        sleep(Duration::from_secs(10)).await;
+        machines[0].hangs.set(true);
+    });
+    println!("{made:?}");
+    assert!(made.pause < Duration::from_secs(10), "{made:?}");
 }
 
 /// Makes some machines ten times slower, and lets another one end each second if some are to be lost.
