@@ -42,10 +42,19 @@ impl ItemCost {
 
     /// Adds a measurement, in nanoseconds.
     pub(super) fn learn(&mut self, ns: f64) {
-        self.ns = if self.probes == 0 {
-            ns
-        } else {
-            self.ns * 0.8 + ns * 0.2
+        self.add(ns, 0.2);
+    }
+
+    /// Adds a measurement of near files. The first ones pay for cold caches, and are forgotten sooner.
+    pub(super) fn learn_near(&mut self, ns: f64) {
+        let is_early = self.probes < 2 * PROBES;
+        self.add(ns, if is_early { 0.5 } else { 0.2 });
+    }
+
+    fn add(&mut self, ns: f64, weight: f64) {
+        self.ns = match self.probes {
+            0 => ns,
+            _ => self.ns + (ns - self.ns) * weight,
         };
         self.probes = self.probes.saturating_add(1);
     }
@@ -87,5 +96,20 @@ impl ItemCost {
             _ => items(MORSEL_NS),
         };
         worth.clamp(1, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_first_item_is_soon_forgotten_and_a_slow_one_later_changes_little() {
+        let mut cost = ItemCost::default();
+        cost.learn_near(100_000.0);
+        (0..8).for_each(|_| cost.learn_near(5_000.0));
+        assert!(cost.ns() < 6_000, "{}", cost.ns());
+        cost.learn_near(100_000.0);
+        assert!(cost.ns() < 25_000, "{}", cost.ns());
     }
 }

@@ -284,12 +284,16 @@ impl Spawning {
         Idle::Full
     }
 
+    /// Returns true if the work seldom waits, and the workers do it.
+    fn is_near(&self) -> bool {
+        self.shared.waits.is_some() && self.flight.work == Work::Cpu
+    }
+
     /// Returns the number of items for the next morsel. Of near files that a reader needs together, more
     /// than are worth a hop save hops, as long as each worker has several morsels of them.
     fn morsel(&self) -> usize {
         let items = self.cost.morsel(&self.settings, self.taken);
-        let is_near = self.shared.waits.is_some() && self.flight.work == Work::Cpu;
-        match is_near {
+        match self.is_near() {
             // Not for the first batch, which waits for the slowest worker.
             true => {
                 items.max((2 * items).min(self.reader.each / (4 * self.settings.workers.max(1))))
@@ -539,7 +543,10 @@ impl Spawning {
         self.settings.log.complete(morsel.items, morsel.out);
         shared.notifier.taken();
         if morsel.work == self.flight.work && morsel.spent() > 0 {
-            self.cost.learn(morsel.cost());
+            match self.is_near() {
+                true => self.cost.learn_near(morsel.cost()),
+                false => self.cost.learn(morsel.cost()),
+            }
             if self.settings.processes || self.shared.waits.is_some() && morsel.work == Work::Cpu {
                 let known = &self.settings.learned.item_ns;
                 known.store(self.cost.ns(), Relaxed);
