@@ -302,7 +302,8 @@ fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
     };
     // Without growth it would be 32, and up to 40 while more is tried. Fewer are enough on a machine
     // that does something else meanwhile.
-    assert!((0..20).any(|_| window() > 40));
+    let grown = (0..20).filter(|_| window() > 40).count();
+    assert!(grown > 10, "{grown} of 20");
 }
 
 /// A thread that reads epochs in turn leaves requests of one epoch unfinished. These requests

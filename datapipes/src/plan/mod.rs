@@ -420,7 +420,10 @@ impl Plan {
         for segment in &mut self.segments {
             segment.bytes = share;
             if let Order::Bounded(places) = segment.order {
-                segment.order = Order::Bounded(places / relaxed);
+                segment.order = match places / relaxed {
+                    0 => Order::Strict,
+                    places => Order::Bounded(places),
+                };
             }
         }
         for place in &mut self.places {

@@ -1,5 +1,6 @@
 //! Waits for a future on this thread, with or without an async runtime around it.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::pin::pin;
@@ -49,21 +50,17 @@ impl Parked {
     }
 }
 
-/// Shows if it was woken.
-#[derive(Default)]
-struct Probe(AtomicBool);
-
-impl Wake for Probe {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 thread_local! {
     static PARKED: Arc<Parked> =
         Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
-    /// One for each thread, since a runtime that puts off wakes keeps only one of equal wakes in turn.
-    static PROBE: Arc<Probe> = Arc::default();
+    /// True while this thread waits here although wakes may be put off until it is free.
+    static ARE_PUT_OFF: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns true if this thread waits for polls whose wakes may be put off until it is free, as those
+/// of tasks that yield: it then looks again now and then.
+pub(crate) fn are_wakes_put_off() -> bool {
+    ARE_PUT_OFF.get()
 }
 
 /// Waits for a future on this thread. Also works inside an async runtime, whose thread is then
@@ -85,6 +82,8 @@ pub(crate) fn block_on_polls<T>(
     let parked = PARKED.with(Arc::clone);
     let waker = Waker::from(parked.clone());
     let mut cx = Context::from_waker(&waker);
+    let outer = ARE_PUT_OFF.replace(puts_off_wakes(&parked, &mut cx));
+    let _restored = Restored(outer);
     // A wake meant for an outer `block_on` of this thread may be taken by an inner one: poll once
     // without a wake, and leave a wake for the outer one on return.
     let mut is_over = false;
@@ -118,14 +117,22 @@ fn free<T>(cx: &mut Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> T) ->
 }
 
 /// Returns true on a thread of an async runtime that puts off some wakes, such as those of tasks that
-/// yield, until it has its thread back.
-fn are_wakes_put_off() -> bool {
+/// yield, until it has its thread back. The thread may be woken by this, so a poll has to follow. It is
+/// tried with the waker of the polls, since a runtime keeps each wake but those that are equal.
+fn puts_off_wakes(parked: &Parked, cx: &mut Context<'_>) -> bool {
     Handle::try_current().is_ok() && {
-        let probe = PROBE.with(Arc::clone);
-        probe.0.store(false, Ordering::Relaxed);
-        let waker = Waker::from(probe.clone());
-        let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
-        !probe.0.load(Ordering::Relaxed)
+        parked.woken.store(false, Ordering::Release);
+        let _ = pin!(yield_now()).poll(cx);
+        !parked.woken.load(Ordering::Acquire)
+    }
+}
+
+/// What the thread was before, to which it returns.
+struct Restored(bool);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ARE_PUT_OFF.set(self.0);
     }
 }
 
@@ -138,9 +145,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
-        assert!(!are_wakes_put_off());
+        let put_off = || block_on(poll_fn(|_| Poll::Ready(are_wakes_put_off())));
+        assert!(!put_off());
         let count = runtime.block_on(async {
-            assert!(are_wakes_put_off());
+            assert!(put_off() && !are_wakes_put_off());
             let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
             (0..1000).for_each(|n| send.send(n).unwrap());
             drop(send);

@@ -39,8 +39,8 @@ use std::time::Duration;
 pub(crate) const PROBE: usize = 8;
 /// Time after which the data is not near, if none of the first morsels has completed.
 const PROBE_TIME: Duration = Duration::from_millis(8);
-/// Time after which morsels begin even if answers are on the way, and the last time at which more
-/// begin before one has completed.
+/// Time after which morsels that are due begin even if answers are on the way, and no more are due before
+/// one has completed.
 const LAST: Duration = Duration::from_millis(72);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::histogram::DurationRecorder;
 use crate::run::timeline::SegmentTimeline;
 
-/// Duration of a turn below which it is taken for a turn in which its thread had a core.
+/// Duration of a turn below which all of it counts as time with a core, without a call of the system.
 const SHORT_NS: u64 = 1_000;
 
 /// Measurements of a segment.
@@ -35,15 +35,16 @@ pub(crate) struct SegmentGauge {
 
 impl SegmentGauge {
     /// Adds a turn of the work of a morsel that took `ns` nanoseconds. `before` is what
-    /// [`thread_cpu_ns`] gave before it, for work on the pool. Returns what it gave last.
+    /// [`thread_cpu_ns`] gave before it, for work on the pool. Returns what it
+    /// gives after it.
     pub fn add_turn(&self, ns: u64, before: Option<u64>) -> Option<u64> {
         self.busy_ns.fetch_add(ns, Relaxed);
         let before = before?;
-        // The end of a morsel, of which nothing comes, takes less time than the call of the system.
+        // Such as the poll at the end of a morsel that finds no more items.
         let after = if ns < SHORT_NS { None } else { thread_cpu_ns() };
         let cpu_ns = after.map_or(ns, |after| after.saturating_sub(before).min(ns));
         self.cpu_ns.fetch_add(cpu_ns, Relaxed);
-        after.or(Some(before))
+        after.or(Some(before + ns))
     }
 }
 

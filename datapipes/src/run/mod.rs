@@ -53,7 +53,7 @@ mod spawn;
 mod timeline;
 
 pub use block_on::block_on;
-pub(crate) use block_on::block_on_polls;
+pub(crate) use block_on::{are_wakes_put_off, block_on_polls};
 pub use blocking::blocking;
 pub(crate) use deadlock::{DeadlockCheck, QUIET, StarvedCheck};
 pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};

@@ -464,7 +464,7 @@ mod tests {
             [256, 7, 1].map(|needed| pace.at_once_near(needed)),
             [20, 7, 1]
         );
-        // A later one that takes long is alone.
+        // Once they take long, each is alone.
         (0..40).for_each(|_| pace.learn(1, 5_000_000));
         assert_eq!(pace.at_once_near(256), 1);
     }

@@ -16,9 +16,9 @@ use crate::budget::{Account, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, ThreadPut, ThreadTake, Weight, thread};
-use crate::run::JOIN_TIMEOUT;
 use crate::run::gauge::{QueueGauge, Wait, WaitTime};
 use crate::run::scope::Scope;
+use crate::run::{JOIN_TIMEOUT, are_wakes_put_off};
 use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
@@ -449,7 +449,8 @@ impl ErasedChunks for PrefetchThread {
             let is_ours = driver.reader_blocks
                 && !demand.ahead
                 && self.away.is_short()
-                && since.elapsed() < PATIENCE;
+                && since.elapsed() < PATIENCE
+                && !are_wakes_put_off();
             match driver.turns.start(cx, here || is_ours) {
                 // The thread has put something in meanwhile.
                 Start::Ours(filler) if driver.is_ready() => {

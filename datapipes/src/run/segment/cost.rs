@@ -1,12 +1,12 @@
 //! The cost of an item, and what follows from it: where the chain runs, and the size of a morsel.
 
 use super::SegmentSettings;
-use crate::{Order, Work, items};
+use crate::{Arity, Order, Work, items};
 
 /// Least work of a morsel that is worth its hop.
 const MORSEL_NS: f64 = 200_000.0;
 /// Work of a morsel of which the hop is a hundredth, if nothing speaks against more items: the reader
-/// gets them in order, and their output stays in the cache of a core.
+/// gets them in order, and their input and output stay in the cache of a core.
 const LONG_MORSEL_NS: f64 = 1_000_000.0;
 const LONG_MORSEL_BYTES: usize = 256 << 10;
 /// Least work of a morsel that is worth its hop to another process and back.
@@ -22,6 +22,8 @@ const PROBES: u32 = 4;
 /// Cost of an item in the chain of a segment, on average over the last ones.
 #[derive(Default)]
 pub(super) struct ItemCost {
+    /// Recent bytes of an item of the input.
+    pub input: usize,
     ns: f64,
     probes: u32,
 }
@@ -89,8 +91,9 @@ impl ItemCost {
         let items = |worth: f64| (worth / self.ns) as usize;
         let worth = match settings.shared.work {
             _ if settings.processes => items(MORSEL_NS_APART),
-            Work::Cpu if settings.order == Order::Strict => {
-                let small = LONG_MORSEL_BYTES / settings.shared.account.heaviest().max(1);
+            Work::Cpu if settings.order == Order::Strict && settings.shared.arity != Arity::Any => {
+                let weight = self.input + settings.shared.account.heaviest();
+                let small = LONG_MORSEL_BYTES / weight.max(1);
                 items(LONG_MORSEL_NS).min(small).max(items(MORSEL_NS))
             }
             _ => items(MORSEL_NS),

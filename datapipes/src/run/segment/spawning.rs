@@ -293,7 +293,7 @@ impl Spawning {
     /// than are worth a hop save hops, as long as each worker has several morsels of them.
     fn morsel(&self) -> usize {
         let items = self.cost.morsel(&self.settings, self.taken);
-        match self.is_near() {
+        match self.is_near() && self.settings.order == Order::Strict {
             // Not for the first batch, which waits for the slowest worker.
             true => {
                 items.max((2 * items).min(self.reader.each / (4 * self.settings.workers.max(1))))
@@ -428,6 +428,7 @@ impl Spawning {
         let (shared, chunk) = (&self.shared, &taken.0);
         shared.gauge.items_in.fetch_add(chunk.len as u64, Relaxed);
         shared.gauge.morsels.fetch_add(1, Relaxed);
+        self.cost.input = chunk.bytes / chunk.len.max(1);
         let mut credit = self.credit.take().expect("bytes were reserved before");
         credit.set_input(chunk.bytes * self.settings.spawner.copies());
         if self.flight.morsels.is_empty() {
