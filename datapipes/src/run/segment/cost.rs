@@ -34,6 +34,7 @@ impl ItemCost {
         ItemCost {
             ns: ns as f64,
             probes: u32::from(ns > 0),
+            ..ItemCost::default()
         }
     }
 
