@@ -127,7 +127,7 @@ fn puts_off_wakes(parked: &Parked, cx: &mut Context<'_>) -> bool {
     }
 }
 
-/// What the thread was before, to which it returns.
+/// Mark that the thread had before, and gets again.
 struct Restored(bool);
 
 impl Drop for Restored {
