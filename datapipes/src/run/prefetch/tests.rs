@@ -129,6 +129,28 @@ impl Reader {
         }
     }
 
+    /// Polls until there are items, and returns how many; `None` at the end.
+    fn next(&mut self) -> Option<usize> {
+        let begun = Instant::now();
+        loop {
+            if let Poll::Ready(next) = self.poll() {
+                return next;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "it never came");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Polls until the reader itself has polled the upstream. The thread may be at the end of a poll.
+    fn poll_upstream(&mut self) {
+        let begun = Instant::now();
+        while !self.polls().contains(&true) {
+            assert!(self.poll().is_pending());
+            assert!(begun.elapsed() < Duration::from_secs(20), "it never did");
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits until the thread waits for the upstream.
     fn until_thread_waits(&self) {
         let here = std::thread::current().id();
@@ -156,11 +178,7 @@ fn a_reader_that_waits_is_woken_by_the_upstream_and_wakes_no_thread() {
         let mut reader = Reader::new(true);
         reader.queue.start();
         reader.until_thread_waits();
-        // The thread may still be at the end of its poll.
-        while !reader.polls().contains(&true) {
-            assert!(reader.poll().is_pending());
-            std::thread::yield_now();
-        }
+        reader.poll_upstream();
         let (before, woken) = (reader.polls().len(), reader.times_woken());
         (1..=20).all(|n| {
             reader.make();
@@ -180,17 +198,13 @@ fn a_thread_works_ahead_of_a_reader_that_stays_away() {
         reader.queue.start();
         for _ in 0..rounds {
             reader.make();
-            while reader.poll().is_pending() {
-                std::thread::yield_now();
-            }
+            assert_eq!(reader.next(), Some(1));
             // While the reader is away, the thread is to find what comes next.
             let before = reader.polls().len();
             reader.make();
             reader.until(|state| state.ready.is_empty() && state.polled_on.len() > before);
             assert!(!reader.polls()[before..].contains(&true));
-            while reader.poll().is_pending() {
-                std::thread::yield_now();
-            }
+            assert_eq!(reader.next(), Some(1));
         }
     }
 }
@@ -219,9 +233,7 @@ fn a_reader_that_is_often_away_leaves_the_upstream_to_the_thread() {
         assert!(reader.poll().is_pending());
         reader.until_thread_waits();
         reader.make();
-        while reader.poll().is_pending() {
-            std::thread::yield_now();
-        }
+        assert_eq!(reader.next(), Some(1));
         reader.queue.away.ns = 2.0 * AWAY_NS;
     }
     assert!(!reader.polls().contains(&true));
@@ -249,21 +261,17 @@ fn items_keep_their_order_while_the_turns_change() {
 }
 
 #[test]
-fn the_end_and_the_drop_leave_nothing_behind() {
+fn the_upstream_is_dropped_at_its_end_or_with_the_queue() {
     for ended in [false, true] {
         let mut reader = Reader::new(true);
         reader.queue.start();
         reader.make();
-        while reader.poll().is_pending() {
-            std::thread::yield_now();
-        }
+        assert_eq!(reader.next(), Some(1));
         assert!(reader.poll().is_pending());
         let upstream = reader.upstream.clone();
         if ended {
             lock(&upstream).ended = true;
-            while reader.poll() != Poll::Ready(None) {
-                std::thread::yield_now();
-            }
+            assert_eq!(reader.next(), None);
             assert_eq!(reader.poll(), Poll::Ready(None));
         }
         assert_eq!(lock(&upstream).dropped_on.is_some(), ended);
@@ -281,14 +289,10 @@ fn an_upstream_that_panics_when_it_is_dropped_at_its_end_costs_no_item() {
         lock(&reader.upstream).is_armed = true;
         reader.queue.start();
         reader.make();
-        while reader.poll().is_pending() {
-            std::thread::yield_now();
-        }
+        assert_eq!(reader.next(), Some(1));
         assert!(reader.poll().is_pending());
         lock(&reader.upstream).ended = true;
-        while reader.poll() != Poll::Ready(None) {
-            std::thread::yield_now();
-        }
+        assert_eq!(reader.next(), None);
         let dropped_on = lock(&reader.upstream).dropped_on;
         dropped_on == Some(here)
     };
@@ -300,22 +304,11 @@ fn the_thread_goes_on_with_the_graph_of_a_reader_that_may_give_up() {
     let mut reader = Reader::new(true);
     reader.queue.start();
     reader.until_thread_waits();
-    while !reader.polls().contains(&true) {
-        assert!(reader.poll().is_pending());
-        std::thread::yield_now();
-    }
+    reader.poll_upstream();
     // A consumer gives up after several looks at its wait.
     std::thread::sleep(PATIENCE);
     assert!(reader.poll().is_pending());
     reader.until_thread_waits();
     reader.make();
-    let begun = Instant::now();
-    let made = loop {
-        if let Poll::Ready(made) = reader.poll() {
-            break made;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20));
-        std::thread::yield_now();
-    };
-    assert_eq!(made, Some(1));
+    assert_eq!(reader.next(), Some(1));
 }

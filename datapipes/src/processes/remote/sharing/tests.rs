@@ -96,6 +96,12 @@ impl Play {
         self.tell(id);
     }
 
+    /// Checks that no part was longer without a worker that has made it.
+    fn assert_longest(&self, most: Duration) {
+        let in_time = |longest: &Duration| *longest < most;
+        assert!(self.longest.values().all(in_time), "{:?}", self.longest);
+    }
+
     fn measure(&mut self) {
         for (&id, part) in &self.parts {
             let worked = self.worked.get_mut(&id).unwrap();
@@ -209,8 +215,7 @@ fn row_149_a_part_that_no_worker_can_make_leaves_time_for_others() {
         play.arrive();
         play.after(300_000);
         play.longest.remove(&0);
-        let in_time = |longest: &Duration| *longest < WAIT;
-        assert!(play.longest.values().all(in_time), "{:?}", play.longest);
+        play.assert_longest(WAIT);
     }
 }
 
@@ -227,8 +232,7 @@ fn row_149_parts_that_take_nearly_all_of_the_time_to_make_are_made() {
         play.longest.clear();
         play.after(300_000);
         let all = Duration::from_secs(making * parts) + LONGEST_TURN * 2;
-        let in_time = |longest: &Duration| *longest < all;
-        assert!(play.longest.values().all(in_time), "{:?}", play.longest);
+        play.assert_longest(all);
     }
 }
 
@@ -240,8 +244,7 @@ fn row_149_turns_of_many_parts_leave_nobody_without_a_worker_for_too_long() {
     (1..30).for_each(|_| _ = play.join());
     play.arrive();
     play.after(600_000);
-    let in_time = |longest: &Duration| *longest < WAIT * 9 / 10;
-    assert!(play.longest.values().all(in_time), "{:?}", play.longest);
+    play.assert_longest(WAIT * 9 / 10);
     // A third of the time is work.
     assert!(play.handed_over < 420, "{}", play.handed_over);
 }
