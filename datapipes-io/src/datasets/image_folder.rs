@@ -13,7 +13,7 @@ use super::Labelled;
 use crate::File;
 use crate::file::readable;
 use crate::stores::Store;
-use crate::stores::local::Local;
+use crate::stores::local::{Local, is_absent};
 
 /// File extensions of images for [`image_folder`], as in torchvision.
 pub const IMAGE_EXTENSIONS: &[&str] = &[
@@ -174,12 +174,11 @@ impl Folder {
 
 /// Returns true if a link leads nowhere: to nothing, through a file, or to itself.
 fn is_broken(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
     #[cfg(unix)]
     let leads_back = error.raw_os_error() == Some(libc::ELOOP);
     #[cfg(not(unix))]
     let leads_back = false;
-    leads_back || matches!(error.kind(), NotFound | NotADirectory)
+    leads_back || is_absent(error)
 }
 
 /// Adds the files of a folder and of its subfolders, each with the path below the root. `above` are

@@ -375,7 +375,8 @@ fn literal(folder: &Path, name: &str) -> io::Result<Option<Name>> {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+/// Returns true if there is nothing at a path, or a file where it has a folder.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory

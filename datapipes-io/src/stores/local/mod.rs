@@ -9,6 +9,7 @@ pub(super) mod read;
 mod store;
 
 pub use list::ListFiles;
+pub(crate) use list::is_absent;
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
 #[cfg(all(feature = "arrow", feature = "mmap"))]
