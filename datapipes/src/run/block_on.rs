@@ -74,16 +74,19 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Polls on this thread until there is an output: each time that it is woken, and at the latest after
-/// the pause that the last poll asked for. The poll is told if that pause is over, and nothing has
-/// woken it.
+/// the pause that the last poll asked for. The poll is told if nothing has woken it. Where wakes may be
+/// put off, that comes before the pause is over.
 pub(crate) fn block_on_polls<T>(
     mut poll: impl FnMut(&mut Context<'_>, bool) -> ControlFlow<T, Duration>,
 ) -> T {
     let parked = PARKED.with(Arc::clone);
     let waker = Waker::from(parked.clone());
     let mut cx = Context::from_waker(&waker);
-    let outer = ARE_PUT_OFF.replace(puts_off_wakes(&parked, &mut cx));
-    let _restored = Restored(outer);
+    let _restored = Restored(ARE_PUT_OFF.replace(puts_off_wakes(&parked, &mut cx)));
+    let longest = match are_wakes_put_off() {
+        true => PUT_OFF,
+        false => Duration::MAX,
+    };
     // A wake meant for an outer `block_on` of this thread may be taken by an inner one: poll once
     // without a wake, and leave a wake for the outer one on return.
     let mut is_over = false;
@@ -91,14 +94,7 @@ pub(crate) fn block_on_polls<T>(
         parked.woken.store(false, Ordering::Release);
         match free(&mut cx, |cx| poll(cx, is_over)) {
             Break(output) => break output,
-            Continue(pause) => {
-                let is_woken = parked.woken.load(Ordering::Acquire)
-                    || match are_wakes_put_off() {
-                        true => parked.park(pause.min(PUT_OFF)),
-                        false => parked.park(pause),
-                    };
-                is_over = !is_woken;
-            }
+            Continue(pause) => is_over = !parked.park(pause.min(longest)),
         }
     };
     parked.woken.store(true, Ordering::Release);

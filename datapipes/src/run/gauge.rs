@@ -35,8 +35,7 @@ pub(crate) struct SegmentGauge {
 
 impl SegmentGauge {
     /// Adds a turn of the work of a morsel that took `ns` nanoseconds. `before` is what
-    /// [`thread_cpu_ns`] gave before it, for work on the pool. Returns what it
-    /// gives after it.
+    /// [`thread_cpu_ns`] gave before it, for work on the pool. Returns what it gives after it.
     pub fn add_turn(&self, ns: u64, before: Option<u64>) -> Option<u64> {
         self.busy_ns.fetch_add(ns, Relaxed);
         let before = before?;

@@ -446,6 +446,7 @@ impl ErasedChunks for PrefetchThread {
             let (since, _) = self
                 .wait
                 .get_or_insert_with(|| (Instant::now(), WaitTime::start(empty)));
+            // Where wakes are put off, the thread is sooner.
             let is_ours = driver.reader_blocks
                 && !demand.ahead
                 && self.away.is_short()
