@@ -12,9 +12,9 @@ pub enum Order {
     #[default]
     Strict,
     /// An item may move by at most this many places where it is worked on, so that as many others may
-    /// pass a slow one; a shuffle downstream moves it further. With 0 the order is strict. Parts of the graph that fan out (one
-    /// archive, many members) keep strict order, since there the distance that an item moves cannot
-    /// be bounded.
+    /// pass a slow one; a shuffle downstream moves it further. With 0 the order is strict. Parts of
+    /// the graph that fan out (one archive, many members) keep strict order, since there the distance
+    /// that an item moves cannot be bounded.
     Bounded(usize),
     /// First come, first served.
     Arrival,

@@ -38,10 +38,12 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// A clone has the same workers: several parts, loaders and running epochs of a program share them.
 /// Each has its own exact sequence, whoever works for it. A worker works for one of them at a time;
 /// it is handed over after its pieces of work, by starting its process again. Epochs that
-/// have work get equal numbers of workers; if there are fewer workers than epochs, they take turns,
-/// each five times as long as it takes to hand a worker over. A loader between two epochs hands over all its workers. An epoch that has had no
-/// work for 2 s, since its consumer takes nothing, hands over all but one. So a new epoch has a
-/// worker a second or two after the others have finished their pieces of work.
+/// have work get equal numbers of workers; if there are fewer workers than epochs, they take turns of
+/// 0.25 to 3 s: five times as long as it takes to hand a worker over and to make the part, and less if
+/// somebody would wait too long. A loader between two epochs hands over all its workers. An epoch that
+/// has had no work for 2 s, since its consumer takes nothing, hands over all but one. So where there
+/// are enough workers, a new epoch has one a second or two after the others have finished their pieces
+/// of work; otherwise it waits for the turns before it.
 ///
 /// # Examples
 /// ```no_run

@@ -236,7 +236,7 @@ fn memory_of_what_waits_is_used_again() {
             kept.any(|kept| kept.as_ptr() == place)
         })
     };
-    // What other tests keep may have taken its place.
+    // Another test may have taken the memory out of the pool, or filled the pool.
     assert!((0..20).any(|_| is_kept()));
 }
 

@@ -338,7 +338,7 @@ mod tests {
     fn row_144_another_version_of_the_protocol_is_refused_by_name_on_both_sides() {
         let [mut worker, mut trainer] = connected();
         let enters = async {
-            // A greeting of a later version, which has other fields behind the number.
+            // The greeting of a later version of the protocol: its number, then unknown fields.
             let about = (
                 MAGIC.to_owned(),
                 PROTOCOL + 1,
