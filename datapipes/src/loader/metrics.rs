@@ -118,8 +118,8 @@ fn publish_all(epochs: &Receiver<StartedEpoch>, to: &mut Target) {
                     before: None,
                     is_done: false,
                 });
-                for (name, unit, text) in FIGURES {
-                    describe(name, *unit, text);
+                for (name, text) in FIGURES {
+                    describe(name, text);
                 }
                 to.count("datapipes_epochs_total", &[], 1);
             }
@@ -129,184 +129,141 @@ fn publish_all(epochs: &Receiver<StartedEpoch>, to: &mut Target) {
     }
 }
 
-/// All names that are published, with unit and description. Totals of seconds are gauges to the
-/// facade, whose counters are whole numbers; they only grow.
-const FIGURES: &[(&str, Unit, &str)] = &[
-    (
-        "datapipes_epochs_total",
-        Unit::Count,
-        "Epochs that have begun",
-    ),
-    ("datapipes_epoch", Unit::Count, "Number of the latest epoch"),
+/// All names that are published, with descriptions. Totals of seconds are gauges to the facade,
+/// whose counters are whole numbers; they only grow.
+const FIGURES: &[(&str, &str)] = &[
+    ("datapipes_epochs_total", "Epochs that have begun"),
+    ("datapipes_epoch", "Number of the latest epoch"),
     (
         "datapipes_epoch_running",
-        Unit::Count,
         "1 while the latest epoch runs, 0 after its end",
     ),
-    (
-        "datapipes_epoch_seconds_total",
-        Unit::Seconds,
-        "Time that epochs have run",
-    ),
+    ("datapipes_epoch_seconds_total", "Time that epochs have run"),
     (
         "datapipes_delivered_items_total",
-        Unit::Count,
         "Items (usually batches) that the consumer took",
     ),
     (
         "datapipes_skipped_items_total",
-        Unit::Count,
         "Items that failed and were skipped",
     ),
     (
         "datapipes_consumer_waits_total",
-        Unit::Count,
         "Items that were not ready when they were asked for",
     ),
     (
         "datapipes_consumer_waited_seconds_total",
-        Unit::Seconds,
         "Time that the consumer waited for the loader",
     ),
     (
         "datapipes_consumer_wait_seconds",
-        Unit::Seconds,
         "Quantiles of the consumer's waits of the last period",
     ),
-    (
-        "datapipes_node_items_total",
-        Unit::Count,
-        "Items that left the node",
-    ),
+    ("datapipes_node_items_total", "Items that left the node"),
     (
         "datapipes_node_dropped_items_total",
-        Unit::Count,
         "Items that the node left out on purpose",
     ),
     (
         "datapipes_node_errors_total",
-        Unit::Count,
         "Errors that left the node, its own and those from upstream",
     ),
     (
         "datapipes_node_retries_total",
-        Unit::Count,
         "Tries of an item beyond its first",
     ),
     (
         "datapipes_node_busy_seconds_total",
-        Unit::Seconds,
         "Time spent in the node, summed over threads",
     ),
     (
         "datapipes_node_item_seconds",
-        Unit::Seconds,
         "Quantiles of the time of an item in the last period",
     ),
     (
         "datapipes_segment_items_total",
-        Unit::Count,
         "Items that went into the segment",
     ),
-    (
-        "datapipes_segment_morsels_total",
-        Unit::Count,
-        "Morsels of the segment",
-    ),
+    ("datapipes_segment_morsels_total", "Morsels of the segment"),
     (
         "datapipes_segment_busy_seconds_total",
-        Unit::Seconds,
         "Time spent by workers",
     ),
     (
         "datapipes_segment_starved_seconds_total",
-        Unit::Seconds,
         "Time in which the segment had no input",
     ),
     (
         "datapipes_segment_full_seconds_total",
-        Unit::Seconds,
         "Time in which the concurrency was fully used",
     ),
     (
         "datapipes_segment_morsel_seconds",
-        Unit::Seconds,
         "Quantiles of the time of a morsel in the last period",
     ),
     (
         "datapipes_segment_in_flight_morsels",
-        Unit::Count,
         "Morsels in flight, on average over the last period",
     ),
     (
         "datapipes_segment_in_flight_limit_morsels",
-        Unit::Count,
         "Morsels that may be in flight",
     ),
     (
         "datapipes_segment_memory_bytes",
-        Unit::Bytes,
         "Bytes of the segment's items in work and ready",
     ),
     (
         "datapipes_segment_processes",
-        Unit::Count,
         "Processes of the segment that run",
     ),
     (
         "datapipes_segment_processes_pending_morsels",
-        Unit::Count,
         "Morsels that wait for a process of the segment",
     ),
     (
         "datapipes_segment_processes_morsels",
-        Unit::Count,
         "Morsels that the segment's processes have in hand",
     ),
     (
         "datapipes_segment_processes_memory_bytes",
-        Unit::Bytes,
         "Private memory of the segment's processes",
     ),
     (
         "datapipes_queue_items",
-        Unit::Count,
         "Items ready when the consumer came, on average over the last period",
     ),
     (
         "datapipes_queue_limit_items",
-        Unit::Count,
         "Greatest length of the queue before the consumer",
     ),
     (
         "datapipes_queue_item_wait_seconds",
-        Unit::Seconds,
         "Quantiles of the time that an item was in the queue, in the last period",
     ),
     (
         "datapipes_device_uploads_total",
-        Unit::Count,
         "Batches that were uploaded to the device",
     ),
     (
         "datapipes_device_busy_seconds_total",
-        Unit::Seconds,
         "Time spent in uploads",
     ),
-    (
-        "datapipes_memory_bytes",
-        Unit::Bytes,
-        "Bytes of all items in the graph",
-    ),
+    ("datapipes_memory_bytes", "Bytes of all items in the graph"),
     (
         "datapipes_memory_limit_bytes",
-        Unit::Bytes,
         "Limit of the bytes of all items in the graph",
     ),
-    ("datapipes_workers", Unit::Count, "CPU workers"),
+    ("datapipes_workers", "CPU workers"),
 ];
 
-fn describe(name: &'static str, unit: Unit, text: &'static str) {
+/// Describes a figure, whose name says its unit and if it is a total.
+fn describe(name: &'static str, text: &'static str) {
+    let unit = match name {
+        seconds if seconds.contains("_seconds") => Unit::Seconds,
+        bytes if bytes.ends_with("_bytes") => Unit::Bytes,
+        _ => Unit::Count,
+    };
     if name.ends_with("_total") && !name.ends_with("_seconds_total") {
         metrics::describe_counter!(name, unit, text);
     } else {
