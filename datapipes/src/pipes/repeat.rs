@@ -1,6 +1,6 @@
 //! Runs everything upstream again and again.
 
-use crate::{Context, Graph, Hints, Items, Rerun, Upstream};
+use crate::{Context, Graph, Hints, Item, Items, Rerun, Upstream};
 
 /// Runs everything upstream again and again; see [`Graph::repeat`] and [`Graph::cycle`].
 #[derive(Clone, Debug)]
@@ -25,30 +25,9 @@ impl Repeat {
 impl<T: Send + 'static> Rerun<T> for Repeat {
     type Out = T;
 
-    fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<T> {
-        let (first, mut nothing) = match cx.restored() {
-            Ok(restored) => restored.unwrap_or((0, true)),
-            Err(error) => return Items::fail(error),
-        };
-        let (rounds, cx) = (self.rounds.unwrap_or(u64::MAX), cx.clone());
-        Items::generate(async move |out| {
-            for round in first..rounds {
-                let mut input = upstream(round);
-                loop {
-                    out.snapshot(&cx, || (round, nothing));
-                    let Some(item) = out.next_from(&mut input).await else {
-                        break;
-                    };
-                    nothing = false;
-                    out.emit(Ok(item)).await;
-                }
-                // A round without items will be empty for ever.
-                if nothing || cx.is_cancelled() {
-                    return;
-                }
-                nothing = true;
-            }
-        })
+    fn rerun(&self, upstream: Upstream<T>, cx: &Context) -> Items<T> {
+        let rounds = self.rounds.unwrap_or(u64::MAX);
+        run_rounds(upstream, cx, rounds, |item| item, |_| None)
     }
     fn name(&self) -> String {
         self.rounds.map_or("cycle", |_| "repeat").to_owned()
@@ -66,6 +45,43 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
             .settings(settings)
             .problem((self.rounds == Some(0)).then_some("a repeat of zero rounds"))
     }
+}
+
+/// Runs everything upstream up to `rounds` times; `pass` makes an output of each item, and `after`
+/// an item that comes after a round. A round without items is the last.
+pub(super) fn run_rounds<T: Send + 'static, U: Send + 'static>(
+    mut upstream: Upstream<T>,
+    cx: &Context,
+    rounds: u64,
+    pass: impl Fn(Item<T>) -> Item<U> + Send + 'static,
+    after: impl Fn(u64) -> Option<Item<U>> + Send + 'static,
+) -> Items<U> {
+    let (first, mut nothing) = match cx.restored() {
+        Ok(restored) => restored.unwrap_or((0, true)),
+        Err(error) => return Items::fail(error),
+    };
+    let cx = cx.clone();
+    Items::generate(async move |out| {
+        for round in first..rounds {
+            let mut input = upstream(round);
+            loop {
+                out.snapshot(&cx, || (round, nothing));
+                let Some(item) = out.next_from(&mut input).await else {
+                    break;
+                };
+                nothing = false;
+                out.emit(Ok(pass(item))).await;
+            }
+            // A round without items will be empty for ever.
+            if nothing || cx.is_cancelled() {
+                return;
+            }
+            nothing = true;
+            if let Some(item) = after(round) {
+                out.emit(Ok(item)).await;
+            }
+        }
+    })
 }
 
 impl<T: Send + 'static> Graph<T> {

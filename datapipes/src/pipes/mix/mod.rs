@@ -16,6 +16,7 @@ use futures::StreamExt;
 pub use schedule::Schedule;
 pub use sized::MixBySize;
 
+use super::repeat::run_rounds;
 use crate::{
     Context, Graph, Hints, Item, Items, Join, Origin, Rerun, Result, Role, Upstream, Wire,
 };
@@ -287,31 +288,9 @@ struct Cycle;
 impl<T: Send + 'static> Rerun<T> for Cycle {
     type Out = Option<T>;
 
-    fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<Option<T>> {
-        let (first, mut nothing) = match cx.restored() {
-            Ok(restored) => restored.unwrap_or((0, true)),
-            Err(error) => return Items::fail(error),
-        };
-        let cx = cx.clone();
-        Items::generate(async move |out| {
-            for round in first.. {
-                let mut input = upstream(round);
-                loop {
-                    out.snapshot(&cx, || (round, nothing));
-                    let Some(item) = out.next_from(&mut input).await else {
-                        break;
-                    };
-                    nothing = false;
-                    out.emit(Ok(item.map(Some))).await;
-                }
-                if nothing || cx.is_cancelled() {
-                    return;
-                }
-                nothing = true;
-                out.emit(Ok(Item::new(None, Origin::joined(Vec::new(), round))))
-                    .await;
-            }
-        })
+    fn rerun(&self, upstream: Upstream<T>, cx: &Context) -> Items<Option<T>> {
+        let starts_again = |round| Some(Item::new(None, Origin::joined(Vec::new(), round)));
+        run_rounds(upstream, cx, u64::MAX, |item| item.map(Some), starts_again)
     }
     /// Returns the length of one round, since the mix downstream, its only reader, counts by
     /// rounds.
