@@ -4,10 +4,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::resumed::{Input, given, with_errors};
+use super::resumed::{Input, given, saved, with_errors};
 use super::{MARK, Outcome, block_on, outcome};
 use crate::checkpoint::{
-    ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Saving, Trim, Unordered,
+    ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Trim, Unordered,
 };
 use crate::{Context, Item, Items, Origin, Pipe, Wanted};
 
@@ -197,18 +197,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Returns its cursor.
     fn stop(self) -> (u64, Cursor) {
-        let mut saving = Saving::all(&*self.unordered, Point::at(self.position));
-        assert!(
-            saving.problem.is_none(),
-            "cannot take a snapshot: {}",
-            saving.problem.expect("there is one")
-        );
-        (
-            self.position,
-            saving
-                .cursors
-                .remove(NODE)
-                .expect("a node that runs has a place"),
-        )
+        let cursor = saved(&*self.unordered, Point::at(self.position), NODE);
+        (self.position, cursor)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{MARK, Outcome, block_on, outcome};
 use crate::checkpoint::{
-    ByPosition, Cursor, NodeState, Point, Recorder, Saving, SnapshotHistory, Trim,
+    ByPosition, Cursor, History, NodeState, Point, Recorder, Saving, SnapshotHistory, Trim,
 };
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
 
@@ -71,6 +71,16 @@ fn read<T: Send + 'static>(items: &mut Items<T>, most: usize, chunk: usize) -> O
     }
     seen.truncate(most);
     seen
+}
+
+/// Returns the cursor of a node that leads to a point of a stream.
+pub(super) fn saved(history: &dyn History, point: Point, node: &str) -> Cursor {
+    let mut saving = Saving::all(history, point);
+    if let Some(problem) = saving.problem {
+        panic!("cannot take a snapshot: {problem}");
+    }
+    let cursor = saving.cursors.remove(node);
+    cursor.expect("a node that runs has a place")
 }
 
 fn check_positions<In, P>(pipe: &P, input: &Input<In>, chunk: usize)
@@ -195,16 +205,11 @@ impl<T: Send + 'static> Running<T> {
 
     /// Returns its cursor.
     pub(super) fn stop(self) -> (u64, Cursor) {
-        let mut saving = Saving::all(&SnapshotHistory(self.recorder, 0), Point::at(self.position));
-        assert!(
-            saving.problem.is_none(),
-            "cannot take a snapshot: {}",
-            saving.problem.expect("there is one")
+        let cursor = saved(
+            &SnapshotHistory(self.recorder, 0),
+            Point::at(self.position),
+            NODE,
         );
-        let cursor = saving
-            .cursors
-            .remove(NODE)
-            .expect("a node that runs has a place");
         assert!(
             cursor.outputs[0] <= self.position,
             "it was recorded too late"

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::node::{Node, Reading, Way, is_overrun, nothing};
+use super::resumed::saved;
 use super::{Outcome, outcome};
 use crate::Wanted;
 use crate::checkpoint::{
@@ -196,16 +197,7 @@ impl<T: Send + 'static> Running<T> {
             };
             (SnapshotHistory(recorder.clone(), at), place)
         });
-        let mut saving = Saving::all(&Outputs(places.collect()), Point::at(0));
-        assert!(
-            saving.problem.is_none(),
-            "cannot take a snapshot: {}",
-            saving.problem.expect("there is one")
-        );
-        let cursor = saving
-            .cursors
-            .remove(NODE)
-            .expect("a node that runs has a place");
+        let cursor = saved(&Outputs(places.collect()), Point::at(0), NODE);
         let late = (0..)
             .zip(&cursor.outputs)
             .find(|&(at, &place): &(usize, _)| place > wanted[at].next(0));
