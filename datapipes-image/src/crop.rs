@@ -1,6 +1,6 @@
 //! Crops and flips: pixels move, none is computed.
 
-use datapipes::{Error, ErrorKind, Result, wire_struct};
+use datapipes::{Error, ErrorKind, Result, Rng, wire_struct};
 
 use crate::Image;
 use crate::geometry::raster::{self, Raster};
@@ -49,6 +49,18 @@ impl Rect {
             "a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {edge_x}x{edge_y}"
         );
         Err(Error::new(ErrorKind::Shape, message))
+    }
+
+    /// Draws the place of a part that fits in an image: its row, and then its column.
+    pub(crate) fn draw(image: (u32, u32), (width, height): (u32, u32), rng: &mut Rng) -> Rect {
+        let y = rng.below(u64::from(image.1 - height) + 1) as u32;
+        let x = rng.below(u64::from(image.0 - width) + 1) as u32;
+        Rect {
+            x,
+            y,
+            width,
+            height,
+        }
     }
 
     /// Returns the middle of an image of this size, unless the image is smaller.

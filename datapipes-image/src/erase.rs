@@ -74,20 +74,16 @@ impl RandomErasing {
     }
 
     /// Sets the value that is written, for each of three channels.
-    pub fn rgb(self, values: [f32; 3]) -> Self {
-        RandomErasing {
-            value: Value::Rgb(values),
-            ..self
-        }
+    pub fn rgb(mut self, values: [f32; 3]) -> Self {
+        self.value = Value::Rgb(values);
+        self
     }
 
     /// Writes noise: normal with mean 0 and standard deviation 1 into tensors of `f32`, as
     /// torchvision does; uniform bytes into images and tensors of `u8`, as the paper does.
-    pub fn noise(self) -> Self {
-        RandomErasing {
-            value: Value::Noise,
-            ..self
-        }
+    pub fn noise(mut self) -> Self {
+        self.value = Value::Noise;
+        self
     }
 
     /// Sets the order of a tensor's axes. Defaults to [`Layout::Chw`], and tensors whose channels
@@ -111,14 +107,7 @@ impl RandomErasing {
             let part_h = (erased * ratio).sqrt().round_ties_even() as u32;
             let part_w = (erased / ratio).sqrt().round_ties_even() as u32;
             if part_h < height && part_w < width {
-                let y = rng.below(u64::from(height - part_h) + 1) as u32;
-                let x = rng.below(u64::from(width - part_w) + 1) as u32;
-                return Some(Rect {
-                    x,
-                    y,
-                    width: part_w,
-                    height: part_h,
-                });
+                return Some(Rect::draw((width, height), (part_w, part_h), rng));
             }
         }
         None

@@ -67,14 +67,7 @@ impl RandomResizedCrop {
             let part_w = (area * ratio).sqrt().round_ties_even() as u32;
             let part_h = (area / ratio).sqrt().round_ties_even() as u32;
             if (1..=width).contains(&part_w) && (1..=height).contains(&part_h) {
-                let y = rng.below(u64::from(height - part_h) + 1) as u32;
-                let x = rng.below(u64::from(width - part_w) + 1) as u32;
-                return Rect {
-                    x,
-                    y,
-                    width: part_w,
-                    height: part_h,
-                };
+                return Rect::draw((width, height), (part_w, part_h), rng);
             }
         }
         let (part_w, part_h) = match w / h {
