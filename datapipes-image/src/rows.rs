@@ -153,11 +153,9 @@ impl ImageRows {
     /// smaller than the row, as Pillow's `draft` does. That takes less time for images much larger
     /// than the row, and returns other values: the decoder averages over blocks before the filter
     /// is applied. Off by default.
-    pub fn scaled(self) -> Self {
-        ImageRows {
-            scaled: true,
-            ..self
-        }
+    pub fn scaled(mut self) -> Self {
+        self.scaled = true;
+        self
     }
 
     /// Sets the options of the decoder: limits, orientation.

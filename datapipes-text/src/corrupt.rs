@@ -60,11 +60,9 @@ impl MaskTokens {
     }
 
     /// Sets tokens that are never chosen, such as those around a text.
-    pub fn never(self, ids: impl IntoIterator<Item = u32>) -> Self {
-        MaskTokens {
-            never: ids.into_iter().collect(),
-            ..self
-        }
+    pub fn never(mut self, ids: impl IntoIterator<Item = u32>) -> Self {
+        self.never = ids.into_iter().collect();
+        self
     }
 
     fn masked(&self, document: &impl Document, rng: &mut Rng) -> Result<Tokens> {
@@ -183,11 +181,9 @@ impl SpanCorruption {
     }
 
     /// Sets the mean length of a span.
-    pub fn span(self, tokens: f64) -> Self {
-        SpanCorruption {
-            span: tokens,
-            ..self
-        }
+    pub fn span(mut self, tokens: f64) -> Self {
+        self.span = tokens;
+        self
     }
 
     fn corrupted(&self, ids: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<u32>)> {

@@ -140,11 +140,9 @@ impl Fim {
 
     /// Leaves documents, or fragments, whose text begins with this one as they are: Megatron's
     /// `fim_no_prefix`.
-    pub fn no_prefix(self, text: impl Into<String>) -> Self {
-        Fim {
-            no_prefix: Some(text.into()),
-            ..self
-        }
+    pub fn no_prefix(mut self, text: impl Into<String>) -> Self {
+        self.no_prefix = Some(text.into());
+        self
     }
 
     fn id(&mut self, token: &str) -> Option<u32> {

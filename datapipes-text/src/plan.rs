@@ -111,11 +111,9 @@ impl PackPlan {
     /// many. Defaults to 65,536, or to as many as fill 65,536 rows where documents are longer than a
     /// row in the mean. More of them have less padding. Memory is about 60 bytes for each document of
     /// a window, and 200 for each row.
-    pub fn window(self, documents: u64) -> Self {
-        PackPlan {
-            window: Some(documents),
-            ..self
-        }
+    pub fn window(mut self, documents: u64) -> Self {
+        self.window = Some(documents);
+        self
     }
 
     /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For

@@ -26,19 +26,15 @@ impl<F> TokenBudget<F> {
 
     /// Sets the number of items that are sorted by length together. Defaults to 1024. A larger
     /// window has less padding and holds more items.
-    pub fn window(self, items: usize) -> Self {
-        TokenBudget {
-            window: items,
-            ..self
-        }
+    pub fn window(mut self, items: usize) -> Self {
+        self.window = items;
+        self
     }
 
     /// Sets the maximum number of items in a batch. Defaults to no limit.
-    pub fn max_items(self, items: usize) -> Self {
-        TokenBudget {
-            max_items: items,
-            ..self
-        }
+    pub fn max_items(mut self, items: usize) -> Self {
+        self.max_items = items;
+        self
     }
 
     /// Groups the items of a window, with their lengths.

@@ -198,11 +198,9 @@ impl DecodeImage {
     }
 
     /// Leaves pixels as they are stored, whatever the EXIF orientation is.
-    pub fn ignore_orientation(self) -> Self {
-        DecodeImage {
-            orient: false,
-            ..self
-        }
+    pub fn ignore_orientation(mut self) -> Self {
+        self.orient = false;
+        self
     }
 
     /// Decodes one file.

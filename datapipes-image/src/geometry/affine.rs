@@ -43,11 +43,9 @@ impl Rotation {
     }
 
     /// Makes the result large enough for the whole image.
-    pub fn expand(self) -> Self {
-        Rotation {
-            expand: true,
-            ..self
-        }
+    pub fn expand(mut self) -> Self {
+        self.expand = true;
+        self
     }
 
     /// Replaces the angle.

@@ -38,11 +38,9 @@ impl RandomCrop {
     /// Adds the missing border on both sides if an image is too small, so that the image is at a
     /// random place in the crop. The border has the contents set by
     /// [`padding`](RandomCrop::padding).
-    pub fn pad_if_needed(self) -> Self {
-        RandomCrop {
-            pad_if_needed: true,
-            ..self
-        }
+    pub fn pad_if_needed(mut self) -> Self {
+        self.pad_if_needed = true;
+        self
     }
 
     /// Returns the border, and the part of the image with border. Draws the row, then the column,

@@ -46,11 +46,9 @@ impl RandomRotation {
     }
 
     /// Makes the result large enough for the whole image.
-    pub fn expand(self) -> Self {
-        RandomRotation {
-            rotation: self.rotation.expand(),
-            ..self
-        }
+    pub fn expand(mut self) -> Self {
+        self.rotation = self.rotation.expand();
+        self
     }
 
     fn resolve(&self, rng: &mut Rng) -> Result<Rotation> {

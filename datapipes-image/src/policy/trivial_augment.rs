@@ -58,22 +58,15 @@ impl TrivialAugmentWide {
     }
 
     /// Sets the filter for moved images: [`ResizeFilter::Nearest`], the default, or [`ResizeFilter::Bilinear`].
-    pub fn filter(self, filter: ResizeFilter) -> Self {
-        TrivialAugmentWide {
-            look: Look {
-                filter,
-                ..self.look
-            },
-            ..self
-        }
+    pub fn filter(mut self, filter: ResizeFilter) -> Self {
+        self.look.filter = filter;
+        self
     }
 
     /// Sets the colour of new areas; black by default. A gray image takes the first value.
-    pub fn fill(self, fill: [u8; 3]) -> Self {
-        TrivialAugmentWide {
-            look: Look { fill, ..self.look },
-            ..self
-        }
+    pub fn fill(mut self, fill: [u8; 3]) -> Self {
+        self.look.fill = fill;
+        self
     }
 
     /// Changes an image. Its size stays the same.

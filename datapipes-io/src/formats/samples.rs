@@ -216,11 +216,9 @@ impl Samples {
     }
 
     /// Preserves the case of field names.
-    pub fn keep_case(self) -> Self {
-        Samples {
-            keep_case: true,
-            ..self
-        }
+    pub fn keep_case(mut self) -> Self {
+        self.keep_case = true;
+        self
     }
 
     /// Returns the key and the field of a file, or `None` if the file is left out.

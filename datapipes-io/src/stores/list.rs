@@ -48,11 +48,9 @@ impl ListStore {
     }
 
     /// Makes an empty result no error.
-    pub fn allow_empty(self) -> Self {
-        ListStore {
-            allow_empty: true,
-            ..self
-        }
+    pub fn allow_empty(mut self) -> Self {
+        self.allow_empty = true;
+        self
     }
 }
 

@@ -136,11 +136,9 @@ impl Reaction {
     }
 
     /// Continues the body after its announced length.
-    pub fn extra(self) -> Self {
-        Reaction {
-            fault: Fault::Extra,
-            ..self
-        }
+    pub fn extra(mut self) -> Self {
+        self.fault = Fault::Extra;
+        self
     }
 }
 

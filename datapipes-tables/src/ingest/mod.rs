@@ -95,11 +95,9 @@ impl Ingest {
     }
 
     /// Overwrites existing rows.
-    pub fn overwrite(self) -> Self {
-        Ingest {
-            overwrite: true,
-            ..self
-        }
+    pub fn overwrite(mut self) -> Self {
+        self.overwrite = true;
+        self
     }
 
     /// Returns the counts so far, of all graphs of this value and its clones.

@@ -135,11 +135,9 @@ impl Pack {
     }
 
     /// Leaves out the rows that are not full at the end, and counts their documents as dropped.
-    pub fn drop_last(self) -> Self {
-        Pack {
-            drop_last: true,
-            ..self
-        }
+    pub fn drop_last(mut self) -> Self {
+        self.drop_last = true;
+        self
     }
 
     /// Returns the number of rows that may be open.

@@ -65,19 +65,15 @@ impl RowLayout {
     }
 
     /// Sets the number of pieces of a row; see [`Pack::max_documents`](crate::Pack::max_documents).
-    pub fn max_documents(self, documents: usize) -> Self {
-        RowLayout {
-            most_documents: documents,
-            ..self
-        }
+    pub fn max_documents(mut self, documents: usize) -> Self {
+        self.most_documents = documents;
+        self
     }
 
     /// Sets the first token of each piece; see [`Pack::replace_first`](crate::Pack::replace_first).
-    pub fn replace_first(self, bos: u32) -> Self {
-        RowLayout {
-            bos: Some(bos),
-            ..self
-        }
+    pub fn replace_first(mut self, bos: u32) -> Self {
+        self.bos = Some(bos);
+        self
     }
 
     /// Sets the id of padding; see [`Pack::pad`](crate::Pack::pad).
@@ -86,11 +82,9 @@ impl RowLayout {
     }
 
     /// Sets the label of what is not trained; see [`Pack::ignore`](crate::Pack::ignore).
-    pub fn ignore(self, label: i64) -> Self {
-        RowLayout {
-            ignore: label,
-            ..self
-        }
+    pub fn ignore(mut self, label: i64) -> Self {
+        self.ignore = label;
+        self
     }
 
     /// Sets what the labels are; see [`Pack::labels`](crate::Pack::labels).

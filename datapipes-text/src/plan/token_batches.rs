@@ -77,28 +77,22 @@ impl TokenStore {
 impl TokenBatches {
     /// Sets the number of batches in a step of all ranks together. Defaults to 64. If a window has
     /// fewer documents than its last step has batches, the others are empty.
-    pub fn step(self, batches: usize) -> Self {
-        TokenBatches {
-            step: batches,
-            ..self
-        }
+    pub fn step(mut self, batches: usize) -> Self {
+        self.step = batches;
+        self
     }
 
     /// Sets the maximum number of documents that are sorted together. Defaults to 65,536. All
     /// windows have about as many. More of them have less padding; each takes about 40 bytes.
-    pub fn window(self, documents: u64) -> Self {
-        TokenBatches {
-            window: documents,
-            ..self
-        }
+    pub fn window(mut self, documents: u64) -> Self {
+        self.window = documents;
+        self
     }
 
     /// Sets the maximum number of documents in a batch. Defaults to no limit.
-    pub fn max_documents(self, documents: usize) -> Self {
-        TokenBatches {
-            max_documents: documents,
-            ..self
-        }
+    pub fn max_documents(mut self, documents: usize) -> Self {
+        self.max_documents = documents;
+        self
     }
 
     /// Returns the batches of all ranks, in order, as a source of a graph.

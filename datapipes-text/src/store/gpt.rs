@@ -55,19 +55,15 @@ impl GptOrder {
 
     /// Sets the number of samples that are needed: iterations times the global batch size. There
     /// are as many as whole epochs give, so at least this number. Defaults to one epoch.
-    pub fn samples(self, count: u64) -> GptOrder {
-        GptOrder {
-            samples: Some(count),
-            ..self
-        }
+    pub fn samples(mut self, count: u64) -> GptOrder {
+        self.samples = Some(count);
+        self
     }
 
     /// Sets the sequences that are used, as `--split` divides them. Defaults to all.
-    pub fn sequences(self, range: Range<u64>) -> GptOrder {
-        GptOrder {
-            sequences: Some(range),
-            ..self
-        }
+    pub fn sequences(mut self, range: Range<u64>) -> GptOrder {
+        self.sequences = Some(range);
+        self
     }
 }
 

@@ -131,12 +131,10 @@ impl ChatTemplate {
     }
 
     /// Sets the variables `bos_token` and `eos_token`. Defaults to empty texts.
-    pub fn tokens(self, bos: impl Into<String>, eos: impl Into<String>) -> Self {
-        ChatTemplate {
-            bos: bos.into(),
-            eos: eos.into(),
-            ..self
-        }
+    pub fn tokens(mut self, bos: impl Into<String>, eos: impl Into<String>) -> Self {
+        self.bos = bos.into();
+        self.eos = eos.into();
+        self
     }
 
     /// Sets a variable of the template, for all conversations: `enable_thinking`, `date_string`.

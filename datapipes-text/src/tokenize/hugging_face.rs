@@ -120,19 +120,15 @@ impl HfTokenizer {
     /// Adds the special tokens that the file's post-processor puts around a text, as `encode` in
     /// Python does by default. Without it, [`Tokenize::begin`](crate::Tokenize::begin) and
     /// [`end`](crate::Tokenize::end) say what is put there.
-    pub fn add_special_tokens(self) -> Self {
-        HfTokenizer {
-            adds_special: true,
-            ..self
-        }
+    pub fn add_special_tokens(mut self) -> Self {
+        self.adds_special = true;
+        self
     }
 
     /// Sets the name by which token stores know the tokenizer, such as that of its repository.
-    pub fn named(self, name: impl Into<String>) -> Self {
-        HfTokenizer {
-            name: Some(name.into()),
-            ..self
-        }
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// Treats the text of special tokens within a document as any other text, so that a document

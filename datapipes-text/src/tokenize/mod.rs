@@ -195,29 +195,23 @@ impl Tokenize {
 
     /// Sets the maximum number of tokens of a text. The first ones are kept; the tokens that are
     /// put before and after the text count, too. Defaults to no limit.
-    pub fn max_tokens(self, tokens: usize) -> Self {
-        Tokenize {
-            max_tokens: Some(tokens),
-            ..self
-        }
+    pub fn max_tokens(mut self, tokens: usize) -> Self {
+        self.max_tokens = Some(tokens);
+        self
     }
 
     /// Sets the maximum size of a text in bytes: one that is larger is an error of kind `Limit`, with
     /// its size, before it is tokenized. Defaults to 4 GiB. A tokenizer takes many times the memory of
     /// a text, and some take a time that grows faster than the text.
-    pub fn max_bytes(self, bytes: u32) -> Self {
-        Tokenize {
-            max_bytes: bytes,
-            ..self
-        }
+    pub fn max_bytes(mut self, bytes: u32) -> Self {
+        self.max_bytes = bytes;
+        self
     }
 
     /// Records the bytes of the text that each token stands for.
-    pub fn offsets(self) -> Self {
-        Tokenize {
-            offsets: true,
-            ..self
-        }
+    pub fn offsets(mut self) -> Self {
+        self.offsets = true;
+        self
     }
 
     /// Returns the tokens of one text.

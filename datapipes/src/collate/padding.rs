@@ -235,11 +235,9 @@ impl Padding {
 
     /// Pads every axis that differs, not the first alone: pictures of different sizes, lists of
     /// lists. The lengths then are those along all axes of a sequence, `[n, axes]`.
-    pub fn all_axes(self) -> Self {
-        Padding {
-            all_axes: true,
-            ..self
-        }
+    pub fn all_axes(mut self) -> Self {
+        self.all_axes = true;
+        self
     }
 
     /// Pads sequences: returns a tensor `[n, longest, ..]`, and the lengths before padding, `[n]`

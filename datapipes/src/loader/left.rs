@@ -70,11 +70,9 @@ impl Left {
 
     /// Returns the number for an epoch that may give errors and go on, as an epoch that saves
     /// checkpoints does if one cannot be written.
-    pub fn with_errors_between(self, may: bool) -> Left {
-        Left {
-            most: self.most.filter(|_| !may),
-            ..self
-        }
+    pub fn with_errors_between(mut self, may: bool) -> Left {
+        self.most = self.most.filter(|_| !may);
+        self
     }
 
     /// Returns the size hint of an iterator or a stream. The lower bound is zero: any item may

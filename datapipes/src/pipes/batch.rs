@@ -25,11 +25,9 @@ impl Batch {
     }
 
     /// Leaves out a last batch that is not full; its items are counted as dropped.
-    pub fn drop_last(self) -> Self {
-        Batch {
-            drop_last: true,
-            ..self
-        }
+    pub fn drop_last(mut self) -> Self {
+        self.drop_last = true;
+        self
     }
 }
 

@@ -25,11 +25,9 @@ impl<F> BucketBatch<F> {
     }
 
     /// Leaves out the batches that are not full at the end; their items are counted as dropped.
-    pub fn drop_last(self) -> Self {
-        BucketBatch {
-            drop_last: true,
-            ..self
-        }
+    pub fn drop_last(mut self) -> Self {
+        self.drop_last = true;
+        self
     }
 
     fn problem(&self) -> Option<&'static str> {

@@ -32,11 +32,9 @@ impl<A, B, K> MergeJoin<A, B, K> {
 
     /// Makes an item of the first input that has no partner an error in its place. By default the
     /// item is left out, and counted as dropped.
-    pub fn strict(self) -> Self {
-        MergeJoin {
-            strict: true,
-            ..self
-        }
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
+        self
     }
 
     /// Keeps every item of the first input: an item without a partner comes with `None`.

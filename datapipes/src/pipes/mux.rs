@@ -23,11 +23,9 @@ impl Mux {
     }
 
     /// Ends when the turn comes to an input that is exhausted, as torchdata's `mux`.
-    pub fn stop_at_first(self) -> Self {
-        Mux {
-            stop_at_first: true,
-            ..self
-        }
+    pub fn stop_at_first(mut self) -> Self {
+        self.stop_at_first = true;
+        self
     }
 }
 

@@ -28,11 +28,9 @@ impl Shuffle {
 
     /// Declares that this shuffle stays within a rank's own part, so that the checker does not ask
     /// for a shuffle before the [`sharding_filter`](Graph::sharding_filter).
-    pub fn within_rank(self) -> Self {
-        Shuffle {
-            within_rank: true,
-            ..self
-        }
+    pub fn within_rank(mut self) -> Self {
+        self.within_rank = true;
+        self
     }
 }
 

@@ -194,11 +194,9 @@ impl Processes {
     /// others and abstract Unix sockets are forbidden if the kernel supports this. Unix sockets in
     /// the file system are not the network: their listener may be a way out, such as a container
     /// engine's. On x86-64 a call of the 32-bit interface ends the process.
-    pub fn no_network(self) -> Self {
-        Processes {
-            no_network: true,
-            ..self
-        }
+    pub fn no_network(mut self) -> Self {
+        self.no_network = true;
+        self
     }
 
     /// Returns true if anything is forbidden.

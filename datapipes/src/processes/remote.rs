@@ -205,21 +205,17 @@ impl Remote {
     /// Sets the greatest number of worker processes that work for a part at once, over all machines;
     /// more have to wait until one leaves, or work for others that share them. Defaults to 64. As much of the input as keeps that many
     /// busy is read ahead, in the limits of [`memory`](crate::loader::Builder::memory).
-    pub fn at_most(self, workers: usize) -> Self {
-        Remote {
-            at_most: workers,
-            ..self
-        }
+    pub fn at_most(mut self, workers: usize) -> Self {
+        self.at_most = workers;
+        self
     }
 
     /// Does the work in this many processes of this machine while no worker is connected, and items
     /// that crashed workers, which are an error only if they end a process here, too. Defaults to 0,
     /// which is none.
-    pub fn or_here(self, processes: usize) -> Self {
-        Remote {
-            here: processes,
-            ..self
-        }
+    pub fn or_here(mut self, processes: usize) -> Self {
+        self.here = processes;
+        self
     }
 
     /// Limits how long a worker may give no answer while it has work, as
@@ -229,11 +225,9 @@ impl Remote {
     /// longest recent silence, and at least 2 s) loses its work to another worker, and the time
     /// doubles for that piece of work each time. The only worker has at least the time of
     /// [`wait`](Remote::wait), in which another one may come; after that the work waits for one.
-    pub fn time_limit(self, limit: Duration) -> Self {
-        Remote {
-            time_limit: Some(limit),
-            ..self
-        }
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = Some(limit);
+        self
     }
 
     /// Sets the least silence after which the work of a worker goes to another one: for tests.

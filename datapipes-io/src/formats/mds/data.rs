@@ -81,19 +81,15 @@ impl Mds {
 
     /// Sets the size of the cache in bytes; the last shard is cached in any case. Defaults to 1
     /// GiB.
-    pub fn cache(self, bytes: usize) -> Mds {
-        Mds {
-            cache: Cache::new(bytes),
-            ..self
-        }
+    pub fn cache(mut self, bytes: usize) -> Mds {
+        self.cache = Cache::new(bytes);
+        self
     }
 
     /// Refuses compressed shards that decompress to more than `bytes` (`Limit`). Defaults to 1 GiB.
-    pub fn max_shard(self, bytes: u64) -> Mds {
-        Mds {
-            most: bytes,
-            ..self
-        }
+    pub fn max_shard(mut self, bytes: u64) -> Mds {
+        self.most = bytes;
+        self
     }
 
     /// Returns the index.

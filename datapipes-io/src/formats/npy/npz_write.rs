@@ -43,11 +43,9 @@ impl<W: Write + Seek> NpzWriter<W> {
     }
 
     /// Compresses the arrays that are added from here on, as `numpy.savez_compressed` does.
-    pub fn deflated(self) -> Self {
-        NpzWriter {
-            method: CompressionMethod::Deflated,
-            ..self
-        }
+    pub fn deflated(mut self) -> Self {
+        self.method = CompressionMethod::Deflated;
+        self
     }
 
     /// Adds an array under a name, to which `.npy` is added.

@@ -274,15 +274,9 @@ impl ParquetFile {
 
     /// Sets the limits, as [`Parquet::max_expansion`](super::Parquet::max_expansion); all values of
     /// a row group are in memory at once.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ParquetFile {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     /// Returns the columns of the file, wanted or not.

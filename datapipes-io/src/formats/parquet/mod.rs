@@ -106,11 +106,9 @@ impl Parquet {
     /// whose end cannot be read by a range, is read whole. Items and their origins are the same, but
     /// for those after a damaged row group: they have the numbers that they have in a file without
     /// damage.
-    pub fn by_row_group(self) -> Self {
-        Parquet {
-            by_row_group: true,
-            ..self
-        }
+    pub fn by_row_group(mut self) -> Self {
+        self.by_row_group = true;
+        self
     }
 
     /// Reads only the rows that match, in addition to earlier filters.
@@ -158,26 +156,18 @@ impl Parquet {
     }
 
     /// Sets the maximum number of rows of a batch. Defaults to 1024.
-    pub fn batch_rows(self, rows: usize) -> Self {
-        Parquet {
-            batch_rows: rows,
-            ..self
-        }
+    pub fn batch_rows(mut self, rows: usize) -> Self {
+        self.batch_rows = rows;
+        self
     }
 
     /// Refuses a row group whose pages, or whose values that are in memory at once, are stated to
     /// be larger than `bytes`, or than `ratio` times the bytes read of the file for them once they
     /// are past 1 MiB. Defaults to 8 GiB and 1100 times. Values that are stored once for many rows
     /// are not bounded by these limits: such a batch is smaller with fewer rows.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Parquet {
-            expansion: Expansion {
-                bytes,
-                ratio,
-                ..self.expansion
-            },
-            ..self
-        }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.expansion.limit(bytes, ratio);
+        self
     }
 
     fn batches(&self, file: File, cx: &Context) -> Result<(Batches<Bytes>, u64)> {

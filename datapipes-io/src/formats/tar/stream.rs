@@ -66,11 +66,9 @@ impl StreamUntar {
     }
 
     /// Requires an end marker, as [`Untar::require_end`](crate::Untar::require_end).
-    pub fn require_end(self) -> Self {
-        StreamUntar {
-            tar: self.tar.require_end(),
-            ..self
-        }
+    pub fn require_end(mut self) -> Self {
+        self.tar = self.tar.require_end();
+        self
     }
 
     /// Sets the treatment of data after the end marker, as

@@ -84,11 +84,9 @@ impl TfRecords {
 
     /// Checks only the lengths of records and not their data: for data that were checked in another
     /// way.
-    pub fn unchecked(self) -> Self {
-        TfRecords {
-            unchecked: true,
-            ..self
-        }
+    pub fn unchecked(mut self) -> Self {
+        self.unchecked = true;
+        self
     }
 
     /// Returns the splitter of a file into records, with a function of each record.

@@ -267,19 +267,15 @@ impl CloudBuilder {
     }
 
     /// Makes requests without credentials, for a public bucket.
-    pub fn anonymous(self) -> Self {
-        CloudBuilder {
-            anonymous: true,
-            ..self
-        }
+    pub fn anonymous(mut self) -> Self {
+        self.anonymous = true;
+        self
     }
 
     /// Uses the proxies that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name.
-    pub fn proxies_of_environment(self) -> Self {
-        CloudBuilder {
-            proxies: true,
-            ..self
-        }
+    pub fn proxies_of_environment(mut self) -> Self {
+        self.proxies = true;
+        self
     }
 
     /// Sets the maximum time to make a connection. Defaults to 5 seconds.

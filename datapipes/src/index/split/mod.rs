@@ -136,21 +136,17 @@ impl Splitter {
     }
 
     /// Gives every part the class mix of the whole, as nearly as entities allow.
-    pub fn balance_classes(self) -> Self {
-        Splitter {
-            balanced: true,
-            ..self
-        }
+    pub fn balance_classes(mut self) -> Self {
+        self.balanced = true;
+        self
     }
 
     /// Leaves out samples until all classes have equally many, and
     /// [balances](Splitter::balance_classes). Samples without a class are left out.
-    pub fn equal_classes(self) -> Self {
-        Splitter {
-            mix: Mix::Equal,
-            balanced: true,
-            ..self
-        }
+    pub fn equal_classes(mut self) -> Self {
+        self.mix = Mix::Equal;
+        self.balanced = true;
+        self
     }
 
     /// Leaves out as few samples as are needed for this mix of classes, given by their shares, and

@@ -113,20 +113,16 @@ impl<S: Store> DiskCache<S> {
 
     /// Does not wait until an entry is on the disk. That is faster on disks that sync slowly; after
     /// a power failure more entries may be damaged, and their objects are then requested again.
-    pub fn without_sync(self) -> Self {
-        DiskCache {
-            sync: false,
-            ..self
-        }
+    pub fn without_sync(mut self) -> Self {
+        self.sync = false;
+        self
     }
 
     /// Asks for the version of an object ([`Store::head`]) each time before a cached entry is
     /// returned.
-    pub fn check_versions(self) -> Self {
-        DiskCache {
-            check: true,
-            ..self
-        }
+    pub fn check_versions(mut self) -> Self {
+        self.check = true;
+        self
     }
 
     /// Records a failed write: logs it once, and pauses writing.
