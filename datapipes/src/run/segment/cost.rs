@@ -15,7 +15,7 @@ const MORSEL_NS_APART: f64 = 4_000_000.0;
 const MAX_MORSEL: usize = 1024;
 /// Cost of an item below which a chain runs inline. A chain that costs more than twice as much
 /// leaves the inline mode.
-const INLINE_NS: f64 = 150.0;
+pub(super) const INLINE_NS: f64 = 150.0;
 /// Number of chunks measured before a decision.
 const PROBES: u32 = 4;
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::ChunkPoll;
-use super::cost::ItemCost;
+use super::cost::{INLINE_NS, ItemCost};
 use super::inline_morsels::inline_morsels;
 use super::input::{InputLog, SegmentInput};
 use super::spawning::Spawning;
@@ -28,7 +28,15 @@ pub(super) struct InlineChain {
     position: u64,
     /// Time spent since items were last taken from the input.
     own_ns: u64,
+    /// End of the last poll.
+    polled_at: Instant,
+    /// Number of polls since the last one that was timed.
+    untimed: u32,
 }
+
+/// Interval of timed polls while they are quick: reading the clock four times costs as much as many
+/// a chunk.
+const SAMPLE: u32 = 8;
 
 impl InlineChain {
     pub(super) fn new(spawning: &Spawning, polls: Option<u32>) -> Self {
@@ -60,6 +68,8 @@ impl InlineChain {
             gauge,
             polls,
             own_ns: 0,
+            polled_at: Instant::now(),
+            untimed: 0,
         }
     }
 
@@ -76,25 +86,41 @@ impl InlineChain {
             // The size grows slowly to large chunks, in case items become expensive.
             Some(polls) => (32 << (polls / 16).min(5), demand),
         };
+        let is_timed = self.untimed == 0;
         let is_shut = {
             let mut input = lock(&self.input);
-            (input.limit, input.above_ns, input.items) = (limit, 0, 0);
+            (input.limit, input.is_timed) = (limit, is_timed);
+            (input.above_ns, input.items) = (0, 0);
             input.is_shut
         };
-        let begun = Instant::now();
+        let begun = is_timed.then(Instant::now);
         let polled = self.chunks.poll_chunk(cx, demand);
-        let spent = begun.elapsed().as_nanos() as u64;
-        let (own, items) = {
+        let now = Instant::now();
+        let (above_ns, items) = {
             let input = lock(&self.input);
-            (spent.saturating_sub(input.above_ns), input.items)
+            (input.above_ns, input.items)
+        };
+        let own = match begun {
+            Some(begun) => nanos(now - begun).saturating_sub(above_ns),
+            None => cost.ns() * items,
         };
         self.gauge.busy_ns.fetch_add(own, Relaxed);
         // One item may give output for many polls; they are all part of its cost.
         self.own_ns += own;
         if items > 0 {
             self.gauge.items_in.fetch_add(items, Relaxed);
-            cost.learn(std::mem::take(&mut self.own_ns) as f64 / items as f64);
+            let own = std::mem::take(&mut self.own_ns);
+            if is_timed {
+                cost.learn(own as f64 / items as f64);
+            }
         }
+        // Where all the time since the last poll is too short for expensive items, there are none.
+        let is_quick = (nanos(now - self.polled_at) as f64) < INLINE_NS * items as f64;
+        self.untimed = match is_quick && self.polls.is_some() {
+            true => (self.untimed + 1) % SAMPLE,
+            false => 0,
+        };
+        self.polled_at = now;
         match &polled {
             Poll::Ready(None) => return (!is_shut).then_some(polled),
             Poll::Ready(Some(chunk)) => {
@@ -115,6 +141,10 @@ impl InlineChain {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
 /// The input of an inline chain.
 struct InlineInput(Arc<Mutex<SegmentInput>>);
 
@@ -125,9 +155,9 @@ impl ErasedChunks for InlineInput {
             return Poll::Ready(None);
         }
         let demand = demand.at_most(input.limit);
-        let begun = Instant::now();
+        let begun = input.is_timed.then(Instant::now);
         let polled = input.poll(cx, demand);
-        input.above_ns += begun.elapsed().as_nanos() as u64;
+        input.above_ns += begun.map_or(0, |begun| nanos(begun.elapsed()));
         if let Poll::Ready(Some(chunk)) = &polled {
             input.items += chunk.len as u64;
         }

@@ -118,6 +118,7 @@ impl Spawning {
             taken: 0,
             is_shut: true,
             limit: 1,
+            is_timed: true,
             above_ns: 0,
             items: 0,
         };
