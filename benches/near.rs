@@ -73,6 +73,8 @@ impl Files {
             File::open(&path)?.sync_all()?;
             paths.push(path);
         }
+        // Small files that were changed just now are read with more care.
+        std::thread::sleep(Duration::from_secs(7));
         Ok(Files {
             dir,
             size,

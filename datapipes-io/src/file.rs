@@ -71,7 +71,13 @@ impl FileRef {
                 root.to_owned(),
                 root.file_name().map_or(0, |name| name.len()),
             ),
-            len => (root.join(relative), len),
+            len => {
+                // Without the space that joining asks for at a second time.
+                let mut path = PathBuf::with_capacity(root.as_os_str().len() + 1 + len);
+                path.push(root);
+                path.push(relative);
+                (path, len)
+            }
         };
         let name_at = path.as_os_str().len() - name;
         FileRef {

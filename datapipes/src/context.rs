@@ -6,6 +6,7 @@ mod snapshots;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -108,6 +109,20 @@ impl SharedByNode {
 /// Runs blocking work where it disturbs nobody; implemented by the executor.
 pub(crate) trait Offload: Send + Sync {
     fn offload(&self, work: Box<dyn FnOnce() + Send>);
+}
+
+/// Runs blocking work where `offload` has it done.
+pub(crate) async fn offloaded<R: Send + 'static>(
+    offload: &dyn Offload,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R> {
+    let (send, receive) = oneshot::channel();
+    let guarded = || catch_unwind(AssertUnwindSafe(work));
+    offload.offload(Box::new(move || drop(send.send(guarded()))));
+    let outcome = receive
+        .await
+        .map_err(|_| Error::new(ErrorKind::Io, "the runtime stopped"))?;
+    outcome.map_err(Error::panic)
 }
 
 /// Computes which steps use items first; implemented by the executor.
@@ -428,18 +443,10 @@ impl Context {
         &self,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R> {
-        let guarded = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        let outcome = match &self.0.run.offload {
-            None => guarded(),
-            Some(offload) => {
-                let (send, receive) = oneshot::channel();
-                offload.offload(Box::new(move || drop(send.send(guarded()))));
-                receive
-                    .await
-                    .map_err(|_| Error::new(ErrorKind::Io, "the runtime stopped"))?
-            }
-        };
-        outcome.map_err(Error::panic)
+        match &self.0.run.offload {
+            None => catch_unwind(AssertUnwindSafe(work)).map_err(Error::panic),
+            Some(offload) => offloaded(&**offload, work).await,
+        }
     }
 
     /// Returns the first step of this rank's epoch that would use each of some items of a source, if

@@ -260,13 +260,13 @@ impl<T: Send + 'static> Items<T> {
         demand: Demand,
     ) -> Poll<Option<Chunk<T>>> {
         if self.ready.len() > 0 {
-            let chunk: Chunk<T> = self.ready.by_ref().take(demand.max).collect();
+            let chunk: Chunk<T> = self.ready.by_ref().take(demand.most()).collect();
             self.count(chunk.len());
             return Poll::Ready(Some(chunk));
         }
         let chunk = match ready!(self.poll_more(cx, demand)) {
-            Some(mut chunk) if chunk.len() > demand.max => {
-                let first = chunk.split_to(demand.max);
+            Some(mut chunk) if chunk.len() > demand.most() => {
+                let first = chunk.split_to(demand.most());
                 self.ready = chunk.into_iter();
                 Some(first)
             }

@@ -513,6 +513,40 @@ fn work_that_seldom_waits_is_done_by_the_workers_until_it_waits() {
     }
 }
 
+/// Takes as many items as one piece of work may make, and gives how many that was, and how many requests
+/// might have begun.
+struct Together;
+
+impl Pipe<u64> for Together {
+    type Out = (usize, usize);
+
+    fn apply(&self, mut input: Items<u64>, cx: &datapipes::Context) -> Items<(usize, usize)> {
+        let cx = cx.clone();
+        Items::generate(async move |out| {
+            while let Some(chunk) = input.next_chunk(out.wanted_together()).await {
+                let made = (chunk.len(), out.wanted());
+                let chunk = cx.blocking(move || chunk.map(|_| made)).await;
+                out.emit_chunk(chunk.unwrap_or_else(Chunk::fail)).await;
+            }
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .seldom_waits(true)
+            .arity(Arity::One)
+    }
+}
+
+#[test]
+fn without_workers_one_piece_of_work_makes_what_a_batch_needs() {
+    let items = Graph::range(0..40).pipe(Together);
+    let run = |graph| all(&DataLoader::builder(graph).workers(0).build().unwrap());
+    assert_eq!(run(items.clone().batch(8)), vec![vec![(8, 1); 8]; 5]);
+    // Items that are of use one by one come one by one.
+    assert_eq!(run(items.batch(1)), vec![vec![(1, 1)]; 40]);
+}
+
 /// A pipe that seldom waits, whose function reads an epoch of another loader.
 struct ReadsEpochs(DataLoader<bool>);
 

@@ -18,6 +18,9 @@ pub struct Demand {
     /// is of use by itself. A producer that works on many at once need not wake its consumer for
     /// fewer.
     pub needed: usize,
+    /// Number of items wanted of a single piece of work, such as reading several files in a row. It is
+    /// more than `max` where no second request may be in progress when the first item is returned.
+    pub together: usize,
 }
 
 impl Demand {
@@ -27,6 +30,7 @@ impl Demand {
             max: max.max(1),
             ahead: false,
             needed: 1,
+            together: 1,
         }
     }
 
@@ -40,7 +44,22 @@ impl Demand {
     /// gets that with several polls.
     pub fn at_most(mut self, max: usize) -> Self {
         self.max = self.max.min(max).max(1);
+        self.together = self.together.min(max).max(1);
         self
+    }
+
+    /// Limits the demand to one item at once, except for those that are needed and made together.
+    pub(crate) fn one_request(self) -> Self {
+        Demand {
+            together: self.needed.min(self.max),
+            max: 1,
+            ..self
+        }
+    }
+
+    /// Returns the maximum length of a chunk.
+    pub(super) fn most(&self) -> usize {
+        self.max.max(self.together)
     }
 
     /// Calls `poll`. Each [`Items`] that it polls as a `Stream` is asked [ahead](Demand::ahead) of

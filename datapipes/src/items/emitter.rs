@@ -22,12 +22,20 @@ pub struct Emitter<T>(Arc<Mutex<EmitSlot<T>>>);
 struct EmitSlot<T> {
     chunk: Chunk<T>,
     wanted: usize,
+    /// The same of a single piece of work.
+    together: usize,
 }
 
 impl<T> EmitSlot<T> {
     /// Returns the number of further items wanted now, at least 1.
     fn room(&self) -> usize {
         self.wanted.saturating_sub(self.chunk.len()).max(1)
+    }
+
+    /// Returns the same of a single piece of work.
+    fn room_together(&self) -> usize {
+        self.room()
+            .max(self.together.saturating_sub(self.chunk.len()))
     }
 
     fn is_full(&self) -> bool {
@@ -56,7 +64,7 @@ impl<T: Send + 'static> Emitter<T> {
             let mut slot = lock(&self.0);
             let mut more = None;
             match slot.chunk.is_empty() {
-                _ if chunk.len() > slot.room() => more = Some(chunk),
+                _ if chunk.len() > slot.room_together() => more = Some(chunk),
                 true => slot.chunk = chunk,
                 false => slot.chunk.extend(chunk),
             }
@@ -187,6 +195,14 @@ impl<T: Send + 'static> Emitter<T> {
         lock(&self.0).room()
     }
 
+    /// Returns the number of further items wanted now if one piece of work makes them all, such as
+    /// reading several files in a row: at least [`wanted`](Emitter::wanted). It is more where a second
+    /// request may not begin before the first item was returned, as without workers. For
+    /// [`emit_chunk`](Emitter::emit_chunk).
+    pub fn wanted_together(&self) -> usize {
+        lock(&self.0).room_together()
+    }
+
     /// Returns the next item of an input; the errors before it are passed on.
     pub async fn next_from<In: Send + 'static>(&self, input: &mut Items<In>) -> Option<Item<In>> {
         loop {
@@ -245,6 +261,7 @@ impl<T, F, Fut> Generate<T, F, Fut> {
             slot: Arc::new(Mutex::new(EmitSlot {
                 chunk: Chunk::default(),
                 wanted: 1,
+                together: 1,
             })),
         }
     }
@@ -262,7 +279,10 @@ where
         demand: Demand,
         chunk: &mut Chunk<T>,
     ) -> Poll<()> {
-        lock(&self.slot).wanted = demand.max;
+        {
+            let mut slot = lock(&self.slot);
+            (slot.wanted, slot.together) = (demand.max, demand.together);
+        }
         loop {
             match &mut self.state {
                 GenerateState::Fresh(_) => {

@@ -6,6 +6,7 @@ use tokio::runtime::Handle;
 
 use super::near;
 use super::scope::{Busy, Scope};
+use crate::context::offloaded;
 use crate::{Error, ErrorKind, Result};
 
 /// Runs blocking work, such as a query of an embedded database, without delaying other I/O. The
@@ -30,14 +31,13 @@ use crate::{Error, ErrorKind, Result};
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 pub async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    if let Some(in_place) = near::here() {
+        return offloaded(&in_place, work).await;
+    }
     let busy = Scope::current().map(|scope| scope.busy());
     let guarded = move || {
         let _marked = busy.as_ref().map(Busy::mark);
         catch_unwind(AssertUnwindSafe(work)).map_err(Error::panic)
-    };
-    let guarded = match near::in_place(guarded) {
-        Ok(done) => return done,
-        Err(guarded) => guarded,
     };
     match Handle::try_current() {
         Err(_) => guarded(),

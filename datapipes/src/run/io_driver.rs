@@ -70,8 +70,8 @@ impl IoDriver {
 
 impl ErasedChunks for IoDriver {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
-        // With one item wanted, no second request is begun before the first result is returned.
-        let demand = demand.at_most(1);
+        // No second request is begun before the first result is returned.
+        let demand = demand.one_request();
         if let DriverState::Here(chunks) = &mut self.state {
             if let Poll::Ready(chunk) = chunks.poll_chunk(cx, demand) {
                 return Poll::Ready(chunk);

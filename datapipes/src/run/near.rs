@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use std::time::Instant;
 
-use super::pool::Pool;
 use super::scope::Scope;
 use crate::context::Offload;
 
@@ -127,22 +126,16 @@ impl Drop for Here {
     }
 }
 
-/// Does blocking work at once if it is part of work that seldom waits, and not of another epoch that
-/// is read there; else gives it back.
-pub(super) fn in_place<R, W: FnOnce() -> R>(work: W) -> Result<R, W> {
-    let waits = HERE.with_borrow(|here| {
-        let (scope, waits) = here.as_ref()?;
-        let is_current = Scope::current().is_some_and(|current| current.is_same(scope));
-        (is_current && !waits.is_far()).then(|| waits.clone())
-    });
-    match waits {
-        Some(waits) => {
-            let mut done = None;
-            waits.measure(|| done = Some(work()));
-            Ok(done.expect("it was done"))
-        }
-        None => Err(work),
-    }
+/// Returns what does blocking work for code without a [`Context`](crate::Context) that is part of work
+/// which seldom waits, and not of another epoch that is read there.
+pub(super) fn here() -> Option<InPlace> {
+    let (scope, waits) = HERE.with_borrow(Clone::clone)?;
+    let is_current = Scope::current().is_some_and(|current| current.is_same(&scope));
+    is_current.then_some(InPlace {
+        scope,
+        waits,
+        in_child: false,
+    })
 }
 
 /// Sleeps of a thread so far. A thread that lost its core to another did not sleep.
@@ -189,7 +182,8 @@ pub(super) struct InPlace {
 
 impl Offload for InPlace {
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
-        if (self.in_child || Pool::is_here()) && !self.waits.is_far() {
+        let is_here = self.in_child || HERE.with_borrow(Option::is_some);
+        if is_here && !self.waits.is_far() {
             return self.waits.measure(work);
         }
         let waits = self.waits.clone();

@@ -1,6 +1,5 @@
 //! Threads for CPU work. They run async tasks: a task that must wait releases its thread.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -19,11 +18,6 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time in which an active thread must take a job, if there are any and other threads rest.
 const STANDSTILL: Duration = Duration::from_millis(250);
-
-thread_local! {
-    /// True on the threads of pools.
-    static IS_HERE: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Threads for CPU work, started at first use and kept until the pool is dropped.
 pub(crate) struct Pool {
@@ -124,7 +118,6 @@ impl PoolShared {
     }
 
     fn work(&self, place: usize) {
-        IS_HERE.set(true);
         let mut state = self.lock();
         while !state.closed {
             if place >= state.active {
@@ -205,11 +198,6 @@ impl Pool {
     /// Returns how many threads take jobs.
     pub(crate) fn active(&self) -> usize {
         self.shared.lock().active.min(self.workers)
-    }
-
-    /// Returns true on the threads of a pool.
-    pub(super) fn is_here() -> bool {
-        IS_HERE.get()
     }
 
     /// Spawns a task of an epoch for threads that were [started](Pool::start). Dropping the returned

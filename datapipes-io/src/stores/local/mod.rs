@@ -6,6 +6,7 @@ mod list;
 #[cfg(feature = "mmap")]
 mod map;
 pub(super) mod read;
+mod state;
 mod store;
 
 pub use list::ListFiles;
