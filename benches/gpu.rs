@@ -2,9 +2,9 @@
 //! of other frameworks' ResNet-50.
 //!
 //! The floor is the same step on one batch that stays on the device. Where there is no GPU the
-//! bench says so and ends; with one it is run by `cargo bench --features cudnn --bench gpu`, which
-//! needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and `-- resnet` run a part. It
-//! checks first that batches arrive as they were made.
+//! bench says so and ends; with one it is run by `cargo bench --features cudnn --bench gpu
+//! [-- --json]`, which needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and
+//! `-- resnet` run a part. It checks first that batches arrive as they were made.
 
 mod support;
 
@@ -20,7 +20,7 @@ use datapipes::{DataLoader, Graph, Rng};
 use datapipes_candle::{CandleLoader, to_candle};
 use datapipes_image::{Image, ImageRows, Normalize, ResizeFilter, prelude::*, resize};
 use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
-use support::bar;
+use support::Lines;
 
 const SIZE: usize = 224;
 const IMAGES: u64 = 8192;
@@ -40,23 +40,24 @@ enum Pixels {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let device = Device::cuda_if_available(0)?;
     if !device.is_cuda() {
-        println!("skipped: no GPU, or built without the feature `cuda`");
+        Lines::skip("no GPU, or built without the feature `cuda`");
         return Ok(());
     }
     check(&device)?;
     let cores = std::thread::available_parallelism()?.get();
     let shards = tempfile::tempdir()?;
     make(shards.path())?;
-    println!("{IMAGES} JPEGs of 500x375 in shards, {cores} cores");
-
     let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
     if wanted("upload") {
-        println!("\nwithout a step: batches of 256 u8 images on the device");
+        let lines = Lines::new("no step, batches of 256 bytes", "images/s");
+        let mut one = None;
         for workers in steps_up_to(cores) {
             let loader = feed(shards.path(), (256, Pixels::Bytes), workers, &device)?;
             let (rate, _) = run(&loader, |_| Ok(()))?;
-            println!("{workers:>3} workers {rate:>8.0} images/s");
+            let one = *one.get_or_insert(rate);
+            let case = format!("no step, {workers} workers");
+            lines.print(&case, rate, ("1 worker", one), rate / one, 0.0);
         }
     }
     for batch in [64, 256].into_iter().filter(|_| wanted("fixed")) {
@@ -127,19 +128,18 @@ fn beside(
     let begun = Instant::now();
     (0..steps).try_for_each(|_| step(&resident))?;
     let floor = (steps * batch) as f64 / begun.elapsed().as_secs_f64();
-    println!(
-        "\n{name}, batches of {batch}, {pixels:?}: {floor:.0} images/s on a batch that stays on the device"
-    );
+    let title = format!("{name}, {batch} {pixels:?}");
+    let lines = Lines::new(&title, "images/s");
     let mut best = 0f64;
     for workers in steps_up_to(cores) {
         let (rate, waited) = run(&feed(shards, (batch, pixels), workers, device)?, step)?;
-        best = best.max(rate / floor);
-        println!(
-            "{workers:>3} workers {rate:>8.0} images/s, {:>5.1} % of the time waiting for data",
-            100.0 * waited
-        );
+        best = best.max(rate);
+        let beside = format!("stays; {:.1} % waiting", 100.0 * waited);
+        let case = format!("{title}, {workers} workers");
+        lines.print(&case, rate, (&beside, floor), rate / floor, 0.0);
     }
-    bar("fed, beside the batch that stays", best, 0.98, true);
+    let case = format!("{title}, best");
+    lines.print(&case, best, ("stays (floor)", floor), best / floor, 0.98);
     Ok(())
 }
 

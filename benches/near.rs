@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Work};
 use datapipes_io::{FileGraphExt, FileRef, list_files};
-use support::{median, peer};
+use support::{Lines, median, peer};
 
 const BATCH: usize = 256;
 const ROUNDS: usize = 9;
@@ -24,13 +24,7 @@ const RING: usize = 147 << 20;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Error> {
-    let json = std::env::args().any(|arg| arg == "--json");
-    if !json {
-        println!(
-            "{:<44} {:>11} {:>11} {:>7} {:>7}",
-            "", "files/s", "floor", "ratio", "goal"
-        );
-    }
+    let lines = Lines::new("", "files/s");
     let sizes = [
         ("4kB", 4 << 10, 4096),
         ("115kB", 115_000, 2048),
@@ -40,7 +34,7 @@ fn main() -> Result<(), Error> {
     let is_any_asked = sizes.iter().any(|(name, ..)| asked(name));
     for (name, size, count) in sizes {
         if asked(name) || !is_any_asked {
-            Files::new(size, count)?.measure(json)?;
+            Files::new(size, count)?.measure(&lines)?;
         }
     }
     Ok(())
@@ -83,7 +77,7 @@ impl Files {
         })
     }
 
-    fn measure(&mut self, json: bool) -> Result<(), Error> {
+    fn measure(&mut self, lines: &Lines) -> Result<(), Error> {
         let root = self.dir.path().to_owned();
         let listed = || list_files(&root, "**/*.bin");
         let files: Vec<FileRef> = listed().collect()?;
@@ -121,14 +115,14 @@ impl Files {
             times.remove(0);
         }
         let case = Case {
-            json,
+            lines,
             size: self.size,
             count: self.paths.len(),
         };
-        case.print("the floor on 2 threads", &pairs, &floors, |t| t.all, None);
+        case.print("the floor on 2 threads", &pairs, &floors, |t| t.all, 0.0);
         for ((name, _, goal), times) in loaders.iter().zip(&mut times) {
             times.remove(0);
-            case.print(name, times, &floors, |t| t.all, Some(*goal));
+            case.print(name, times, &floors, |t| t.all, *goal);
         }
         for workers in ["1", "2"] {
             let args = [
@@ -140,7 +134,7 @@ impl Files {
                 let all = Duration::from_secs_f64(seconds);
                 let times = [Times { first: all, all }];
                 let name = format!("PyTorch, {workers} processes");
-                case.print(&name, &times, &floors, |times| times.all, None);
+                case.print(&name, &times, &floors, |times| times.all, 0.0);
             }
         }
         if self.paths.len() > BATCH {
@@ -150,7 +144,7 @@ impl Files {
             };
             let first = |times: &Times| times.first;
             // The goal is 1.3 times the time of the floor.
-            let goal = Some(1.0 / 1.3);
+            let goal = 1.0 / 1.3;
             for ((name, ..), times) in loaders.iter().zip(&times).skip(4) {
                 case.print(&format!("first batch, {name}"), times, &floors, first, goal);
             }
@@ -164,14 +158,8 @@ impl Files {
             self.evict()?;
             cold.push(epoch(&loaders[loaders.len() - 1].1, 100 + round)?);
         }
-        self.open_slowly(json)?;
-        case.print(
-            "2 workers, listed, cold",
-            &cold,
-            &floors,
-            |t| t.all,
-            Some(1.0),
-        );
+        self.open_slowly(lines)?;
+        case.print("2 workers, listed, cold", &cold, &floors, |t| t.all, 1.0);
         Ok(())
     }
 
@@ -200,10 +188,10 @@ impl Files {
     }
 
     /// Reads some of the files where each open takes some time more, as on a network file system.
-    fn open_slowly(&mut self, json: bool) -> Result<(), Error> {
+    fn open_slowly(&mut self, lines: &Lines) -> Result<(), Error> {
         let count = self.paths.len().min(BATCH);
         let case = Case {
-            json,
+            lines,
             size: self.size,
             count,
         };
@@ -226,7 +214,7 @@ impl Files {
                 times.push(epoch(&loader, round)?);
             }
             let name = format!("2 workers, opened in {} ms", micros as f64 / 1e3);
-            case.print(&name, &times[1..], &floors[1..], |t| t.all, Some(goal));
+            case.print(&name, &times[1..], &floors[1..], |t| t.all, goal);
         }
         Ok(())
     }
@@ -299,13 +287,13 @@ fn epoch(loader: &DataLoader<Vec<datapipes_io::File>>, number: u64) -> Result<Ti
     Ok(Times { first, all })
 }
 
-struct Case {
-    json: bool,
+struct Case<'a> {
+    lines: &'a Lines,
     size: usize,
     count: usize,
 }
 
-impl Case {
+impl Case<'_> {
     /// Prints the medians of a case and its floor, and the median of the ratios of paired runs.
     fn print(
         &self,
@@ -313,7 +301,7 @@ impl Case {
         times: &[Times],
         floors: &[Times],
         part: impl Fn(&Times) -> Duration,
-        goal: Option<f64>,
+        goal: f64,
     ) {
         let rates = |times: &[Times]| -> Vec<f64> {
             let rate = |times| self.count as f64 / part(times).as_secs_f64();
@@ -322,15 +310,7 @@ impl Case {
         let (rates, floors) = (rates(times), rates(floors));
         let ratio = median(rates.iter().zip(&floors).map(|(a, b)| a / b).collect());
         let (rate, floor) = (median(rates), median(floors));
-        if self.json {
-            let line = serde_json::json!({
-                "bench": "near", "case": name, "size": self.size, "files": self.count,
-                "files_per_s": rate, "floor": floor, "ratio": ratio, "goal": goal,
-            });
-            return println!("{line}");
-        }
-        let goal = goal.map_or(String::new(), |goal| format!("{goal:.2}"));
         let name = format!("{} kB: {name}", self.size / 1000);
-        println!("{name:<44} {rate:>11.0} {floor:>11.0} {ratio:>7.2} {goal:>7}");
+        self.lines.print(&name, rate, ("floor", floor), ratio, goal);
     }
 }

@@ -122,6 +122,14 @@ impl Lines {
         Lines { json, unit }
     }
 
+    /// Says why a bench prints no lines.
+    pub fn skip(why: &str) {
+        match std::env::args().any(|arg| arg == "--json") {
+            true => println!("{}", serde_json::json!({ "skipped": why })),
+            false => println!("skipped: {why}"),
+        }
+    }
+
     /// Times the second of the cases beside each of the others, with so many items in a run, and
     /// returns its rate. Goals are those beside the first, and beside peers.
     pub fn beside(

@@ -468,7 +468,7 @@ pub(crate) fn unpack<T: Wire>(bytes: &[u8]) -> Result<T> {
 /// A message that was received and is not decoded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Parcel {
-    pub head: Vec<u8>,
+    pub head: Bytes,
     pub payloads: Vec<Bytes>,
 }
 
@@ -486,7 +486,7 @@ impl Parcel {
     pub(crate) fn of(writer: Writer<'_>) -> Parcel {
         let (head, payloads) = writer.into_parts();
         Parcel {
-            head,
+            head: head.into(),
             payloads: payloads.into_iter().map(Bytes::copy_from_slice).collect(),
         }
     }

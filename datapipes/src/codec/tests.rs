@@ -57,7 +57,7 @@ fn damage<T: Wire>(value: &T) {
     }
     for at in 0..head.len() {
         for bit in 0..8 {
-            let mut bytes = head.clone();
+            let mut bytes = head.to_vec();
             bytes[at] ^= 1 << bit;
             match read(&bytes) {
                 Ok(other) => drop(sent(&other)),
@@ -204,7 +204,10 @@ fn large_slices_are_borrowed_and_shared() {
     assert_eq!(payloads.len(), 5);
 
     let payloads: Vec<Bytes> = payloads.into_iter().map(aligned).collect();
-    let parcel = Parcel { head, payloads };
+    let parcel = Parcel {
+        head: head.into(),
+        payloads,
+    };
     type Value = (Bytes, Tensor, Vec<u64>, String, Vec<[u8; 2]>);
     let back = Value::decode(&mut parcel.reader()).unwrap();
     assert_eq!(back, value);

@@ -174,7 +174,7 @@ impl Wire for Recipe {
         if !is_ours(build) || !is_ours(part) {
             return Err(damaged("a function that is none"));
         }
-        let head = from.payload()?.into();
+        let head = from.payload()?;
         let payloads = (0..from.count()?)
             .map(|_| from.payload())
             .collect::<Result<_>>()?;

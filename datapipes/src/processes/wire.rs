@@ -81,7 +81,7 @@ mod tests {
         }
         for place in 0..whole.len() {
             for bit in 0..8 {
-                let mut bytes = whole.clone();
+                let mut bytes = whole.to_vec();
                 bytes[place] ^= 1 << bit;
                 let _ = Processes::decode(&mut Reader::new(&bytes, &[]));
             }

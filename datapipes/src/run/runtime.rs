@@ -1,7 +1,6 @@
 //! The async runtime for I/O, for callers without a multi-threaded runtime.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -22,6 +21,6 @@ pub(super) fn start() -> io::Result<Runtime> {
             .enable_all()
             .build()
     };
-    catch_unwind(AssertUnwindSafe(build))
-        .unwrap_or_else(|payload| Err(io::Error::other(crate::Error::panic(payload))))
+    // Nothing is printed: the caller gets the error.
+    crate::catch_panic(build).unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }

@@ -61,7 +61,7 @@ fn started(role: &str) -> (Child, Vec<u32>) {
 
 /// Runs a test in a process of its own to its end, which has to be a good one, and prints what it
 /// says about a row.
-pub fn succeeds(mut command: Command) {
+pub fn succeeds(mut command: Command) -> String {
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
@@ -71,6 +71,7 @@ pub fn succeeds(mut command: Command) {
     said.lines()
         .filter(|line| line.contains("row "))
         .for_each(|line| println!("{line}"));
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

@@ -43,6 +43,29 @@ fn wide(numbers: Graph<u64>) -> Graph<Tensor> {
     numbers.pipe(Wide).named("wide")
 }
 
+/// Rows that say how many of them were made in one step.
+#[derive(Clone)]
+struct Together;
+
+impl Pipe<u64> for Together {
+    type Out = Tensor;
+
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Tensor> {
+        let rows = cx.clone();
+        input.each_chunk(cx, move |chunk| {
+            let together = chunk.len() as f32;
+            chunk.map(|_| {
+                let mut row = rows.row::<f32>([WIDTH]).expect("a good shape");
+                row.as_mut_slice::<f32>().expect("its type").fill(together);
+                row
+            })
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).rows(true)
+    }
+}
+
 /// Returns true if the tensor's memory is shared with other processes.
 fn is_shared(tensor: &Tensor) -> bool {
     let address = tensor.as_bytes().as_ptr() as usize;
@@ -84,6 +107,17 @@ fn batches_are_where_children_wrote_their_rows() {
     }
     // All but those of the first epoch's start, where what a row is like is not known yet.
     assert!(shared >= 20, "{shared} of 24 batches");
+}
+
+#[test]
+fn rows_that_one_batch_needs_come_together() {
+    let rows = Graph::range(0..1000).in_processes(1, |numbers| numbers.pipe(Together));
+    let loader = DataLoader::builder(rows.batch(50).collate())
+        .build()
+        .unwrap();
+    let last = loader.epoch(0).blocking().last().unwrap().unwrap();
+    let most = last.as_slice::<f32>().unwrap().iter().copied();
+    assert!(most.fold(0.0, f32::max) > 1.0, "one by one");
 }
 
 #[test]

@@ -167,7 +167,8 @@ const ROLE: &str = "DATAPIPES_TEST_STARTING";
 fn limited_succeeds(role: &str) {
     let mut command = this_test("processes::starting::a_limited_process");
     command.env(ROLE, role);
-    succeeds(command);
+    let printed = succeeds(command);
+    assert!(!printed.contains("panicked"), "{printed}");
 }
 
 #[test]

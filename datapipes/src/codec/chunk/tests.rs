@@ -151,7 +151,7 @@ fn damage_is_an_error() {
     }
     for at in 0..whole.len() {
         for bit in 0..8 {
-            let mut bytes = whole.clone();
+            let mut bytes = whole.to_vec();
             bytes[at] ^= 1 << bit;
             let _ = wire.decode(&mut Reader::new(&bytes, &[]));
         }

@@ -240,11 +240,11 @@ impl ProcessTake {
                 self.collect(&parts)?;
                 let mut payloads = std::mem::take(&mut self.parts);
                 let head = match far {
-                    false => head.to_vec(),
+                    false => Bytes::copy_from_slice(head),
                     true if !head.is_empty() || payloads.is_empty() => {
                         return Err(damaged("two heads, or none"));
                     }
-                    true => payloads.remove(0).to_vec(),
+                    true => payloads.remove(0),
                 };
                 if !self.once.is_empty() {
                     return Err(damaged(format_args!(

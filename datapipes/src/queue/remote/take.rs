@@ -260,7 +260,7 @@ impl RemoteTake {
                 Stage::Slices => {
                     if begun.slices.len() == begun.lengths.len() {
                         return Poll::Ready(Ok(Some(Parcel {
-                            head: begun.head,
+                            head: begun.head.into(),
                             payloads: begun.slices,
                         })));
                     }

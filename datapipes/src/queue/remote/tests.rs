@@ -97,12 +97,12 @@ fn a_reader_that_does_not_read_holds_up_the_writer() {
         // The messages went together, so they leave together.
         let (room, parcel) = futures::join!(poll_fn(|cx| put.poll_ready(cx)), async {
             for _ in 0..2 {
-                assert_eq!(next(&mut take).await.unwrap().head, [7; 100]);
+                assert_eq!(next(&mut take).await.unwrap().head[..], [7; 100]);
             }
             next(&mut take).await
         });
         assert_eq!(room, Some(3));
-        assert_eq!(parcel.unwrap().head, [7; 100]);
+        assert_eq!(parcel.unwrap().head[..], [7; 100]);
     });
 }
 

@@ -301,10 +301,16 @@ impl LoadedPart {
                 let Op::Pipe(pipe) = &node.node.op else {
                     unreachable!("a part is made of pipes, as the parent checked")
                 };
+                let fills = self.fills == Some(place);
+                let mut run = run.clone();
+                if fills {
+                    // The parent counts the memory of the rows that it granted.
+                    run.largest_item = run.largest_item.max(granted.row_bytes());
+                }
                 let context = Context::new(
                     node.name.clone(),
                     node.source,
-                    run.clone(),
+                    run,
                     facts.run.round,
                     counters.clone(),
                 );
@@ -314,7 +320,7 @@ impl LoadedPart {
                     }
                     _ => context,
                 };
-                let context = match self.fills == Some(place) {
+                let context = match fills {
                     true => context.with_rows(RowCursor::granted(granted.clone())),
                     false => context,
                 };

@@ -104,7 +104,7 @@ fn conforms_on_a_runtime_of_one_thread() {
         let takes = async {
             for i in 0..1000u32 {
                 let parcel = poll_fn(|cx| take.poll_parcel(cx)).await.unwrap();
-                assert_eq!(parcel.head, i.to_le_bytes());
+                assert_eq!(parcel.head[..], i.to_le_bytes());
             }
             assert!(poll_fn(|cx| take.poll_parcel(cx)).await.is_none());
             assert!(take.fault().is_none());
@@ -256,7 +256,7 @@ fn what_the_put_end_has_not_read_costs_nothing_that_it_put() {
     // This reports that there is room. The other end does not read it, which the system turns into
     // an error on this side.
     // error on this side.
-    assert_eq!(next(&mut take).unwrap().head, b"0");
+    assert_eq!(next(&mut take).unwrap().head[..], b"0"[..]);
     send(&mut put, b"1", &[&[1; PAYLOAD]]).unwrap();
     drop(put);
     assert_eq!(next(&mut take).unwrap().payloads, [&[1; PAYLOAD][..]]);
@@ -278,7 +278,7 @@ fn a_runtime_that_ends_before_the_queue_is_a_fault_at_both_ends() {
     drop(runtime);
     assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(None));
     assert_eq!(put.fault().unwrap().kind(), ErrorKind::Io);
-    assert_eq!(next(&mut take).unwrap().head, b"0");
+    assert_eq!(next(&mut take).unwrap().head[..], b"0"[..]);
     assert!(next(&mut take).is_none());
     assert!(take.fault().is_some());
 }
