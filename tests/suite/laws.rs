@@ -680,6 +680,20 @@ fn law_9_wrong_graphs_do_not_start() {
             n(),
             |b| b.memory(10).largest_item(11),
         ),
+        (
+            "items of 18446744073709551615 bytes (`largest_item`), and a memory budget of",
+            n(),
+            |b| b.memory(usize::MAX).largest_item(usize::MAX),
+        ),
+        ("18446744073709551615 workers: there may be", n(), |b| {
+            b.workers(usize::MAX)
+        }),
+        (
+            "shuffle: an epoch cannot be resumed in the middle of its output, since it does not save its state; a \
+             buffer of at most 4294967295 items does",
+            n().shuffle(usize::MAX),
+            |b| b.resumable(),
+        ),
         ("zero requests in flight", n(), |b| b.concurrency(0)),
         (
             "rank 2 of 2: there is no such rank",
