@@ -41,6 +41,8 @@ struct Inner {
 pub(crate) struct RunInfo {
     pub seed: u64,
     pub epoch: u64,
+    /// True if the node works for a cache alone: its work is that of epoch 0.
+    pub for_cache: bool,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
     pub max_inflated: Option<u64>,
@@ -254,8 +256,18 @@ impl Context {
         self.0.run.seed
     }
 
-    /// Returns the epoch, from 0.
+    /// Returns the epoch, from 0. A node whose output only a [cache](field@crate::Hints::renames)
+    /// reads is always in epoch 0.
     pub fn epoch(&self) -> u64 {
+        match self.0.run.for_cache {
+            true => 0,
+            false => self.0.run.epoch,
+        }
+    }
+
+    /// Returns the epoch that runs, also upstream of a cache: for figures, not for what an item
+    /// becomes.
+    pub fn running_epoch(&self) -> u64 {
         self.0.run.epoch
     }
 
@@ -303,13 +315,12 @@ impl Context {
     }
 
     fn key(&self, last: u64) -> [u64; 4] {
-        let run = &self.0.run;
         let epoch = if self.0.round == 0 {
-            run.epoch
+            self.epoch()
         } else {
-            mix_bits(mix_bits(run.epoch) ^ self.0.round)
+            mix_bits(mix_bits(self.epoch()) ^ self.0.round)
         };
-        [run.seed, epoch, self.0.node_key, last]
+        [self.seed(), epoch, self.0.node_key, last]
     }
 
     /// Returns the origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat),

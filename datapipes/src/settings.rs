@@ -91,10 +91,13 @@ pub(crate) struct TunedSettings {
 /// Bytes that may wait on all edges together, if no limit is given.
 const DEFAULT_BYTES: usize = 1 << 30;
 
+/// Limit that no memory reaches: sums of a few of it do not overflow.
+const NO_LIMIT: usize = usize::MAX >> 8;
+
 impl Settings {
     /// Returns the limit on bytes that wait on all edges together.
     pub(crate) fn bytes(&self) -> usize {
-        self.memory.unwrap_or(DEFAULT_BYTES)
+        self.memory.unwrap_or(DEFAULT_BYTES).min(NO_LIMIT)
     }
 }
 

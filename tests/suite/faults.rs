@@ -301,6 +301,13 @@ fn rows_30_31_and_34_no_item_and_one_item_and_sizes_beyond_the_data() {
             )
             .unwrap();
             assert!(dropped.is_empty());
+            let buckets = Graph::range(0..n).bucket_batch(|_| 1, [1], [usize::MAX; 2]);
+            let sizes: Vec<usize> = run(buckets, workers)
+                .unwrap()
+                .iter()
+                .map(Vec::len)
+                .collect();
+            assert_eq!(sizes, if n == 0 { vec![] } else { vec![n as usize] });
         }
     }
 }

@@ -692,53 +692,6 @@ impl Spec {
             && self.any(&again)
             && self.any(&Step::ends_early)
     }
-
-    /// Returns true if a cache repeats in later epochs the random items that it stored in the
-    /// first, as its documentation says.
-    pub fn freezes(&self) -> bool {
-        let random = |step: &Step| {
-            use Step::*;
-            match step {
-                Random | TryRandom(_) | MapInitRandom | Shuffle(_) | Sample(_) | SampleWith(_) => {
-                    true
-                }
-                InProcesses(part) => {
-                    let random = |step: &Inside| {
-                        matches!(
-                            step,
-                            Inside::Random | Inside::TryRandom(_) | Inside::MapInitRandom
-                        )
-                    };
-                    part.steps.iter().any(random)
-                }
-                Own(own) => own.is_random(),
-                _ => false,
-            }
-        };
-        self.any(&|step| matches!(step, Step::Cache(_)))
-            && (self.any(&random) || self.starts_at_random())
-    }
-
-    /// Returns true if the order of data by index differs from epoch to epoch, here or in a graph
-    /// that is an input.
-    fn starts_at_random(&self) -> bool {
-        let drawn = |choice: &Choice| !matches!(choice, Choice::Sequential | Choice::Subset(_));
-        let random = match &self.start {
-            Start::Indexed(steps) => steps.iter().any(|step| match step {
-                IndexStep::Shuffle | IndexStep::Zip => true,
-                IndexStep::Sampled(choice) => drawn(choice),
-                _ => false,
-            }),
-            Start::Keys(choice, _) => drawn(choice),
-            _ => false,
-        };
-        random
-            || self
-                .steps
-                .iter()
-                .flat_map(Step::inputs)
-                .any(Spec::starts_at_random)
-    }
 }
 
 impl Spec {

@@ -275,7 +275,6 @@ fn same_items(spec: &Spec, run: &Run, order: Order) -> Result<(), TestCaseError>
 
 /// A second epoch, and two at once, give what each gives inline.
 fn whole_epochs(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
-    prop_assume!(!spec.freezes());
     let inline = Run::inline(run.seed, 0).loader(spec);
     let whole = [0, 1, 2].map(|epoch| items(inline.epoch(epoch)));
     let loader = run.loader(spec);
@@ -679,6 +678,20 @@ fn law_9_wrong_graphs_do_not_start() {
             "items of 11 bytes (`largest_item`), and a memory budget of 10",
             n(),
             |b| b.memory(10).largest_item(11),
+        ),
+        (
+            "items of 18446744073709551615 bytes (`largest_item`), and a memory budget of",
+            n(),
+            |b| b.memory(usize::MAX).largest_item(usize::MAX),
+        ),
+        ("18446744073709551615 workers: there may be", n(), |b| {
+            b.workers(usize::MAX)
+        }),
+        (
+            "shuffle: an epoch cannot be resumed in the middle of its output, since it does not save its state; a \
+             buffer of at most 4294967295 items does",
+            n().shuffle(usize::MAX),
+            |b| b.resumable(),
         ),
         ("zero requests in flight", n(), |b| b.concurrency(0)),
         (

@@ -1,7 +1,7 @@
 //! Law 8 over generated graphs: a stopped epoch is resumed exactly, wherever it was stopped and
 //! however it runs afterwards.
 
-use datapipes::{Checkpoint, DataLoader, Epoch, OnError, Order, Uneven};
+use datapipes::{Checkpoint, DataLoader, Epoch, Graph, Indexed, OnError, Order, Uneven};
 use proptest::prelude::*;
 
 use crate::graphs::{Outcome, Run, Spec, Step, config, items, skipped, spec, strict_run};
@@ -76,13 +76,10 @@ mod apart {
     }
 }
 
-/// Graphs without functions over the stream, which keep nothing; and without caches of what is
-/// random in rounds of one epoch, which another process fills in another round.
+/// Graphs without functions over the stream, which keep nothing.
 pub fn resumable(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
-    let again = |step: &Step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..));
-    spec.prop_filter("cannot be resumed", move |spec| {
-        let through = spec.any(&|step| matches!(step, Step::Through));
-        !(through || spec.freezes() && spec.any(&again))
+    spec.prop_filter("cannot be resumed", |spec| {
+        !spec.any(&|step| matches!(step, Step::Through))
     })
 }
 
@@ -203,15 +200,13 @@ fn goes_on(spec: &Spec, runs: &[Run; 3], stops: [usize; 2]) -> Result<(), TestCa
         // The end is a checkpoint, too: no items follow it, and the next epoch is whole.
         let loader = Trip::new(spec).loader(&runs[1]);
         prop_assert_eq!(loader.resume(&end).unwrap().blocking().count(), 0);
-        if !spec.freezes() {
-            let next = items(loader.epoch(end.epoch() + 1));
-            prop_assert_eq!(
-                next,
-                Run::inline(inline.seed, inline.epoch + 1)
-                    .outcome(spec)
-                    .items
-            );
-        }
+        let next = items(loader.epoch(end.epoch() + 1));
+        prop_assert_eq!(
+            next,
+            Run::inline(inline.seed, inline.epoch + 1)
+                .outcome(spec)
+                .items
+        );
     }
     let mut outcome = trip.outcome();
     if whole.skipped.len() >= 1000 {
@@ -384,4 +379,86 @@ fn in_turn(mut parts: Vec<std::slice::Iter<'_, Result<(u64, String), String>>>) 
         }
     }
     given
+}
+
+/// Graphs whose cache holds what was drawn at random: an order and numbers.
+fn cached(rounds: Option<u64>) -> Graph<u64> {
+    let graph = Graph::range(0..40)
+        .shuffle(40)
+        .map_with_rng(|n, rng| n * 1000 + rng.below(1000))
+        .cache(100);
+    match rounds {
+        Some(rounds) => graph.repeat(rounds),
+        None => graph,
+    }
+}
+
+/// Takes an epoch of a loader that has run earlier epochs, up to a place, and the rest of it by a
+/// loader of a new process, whose cache is empty.
+fn goes_on_in_a_new_process(make: impl Fn() -> Graph<u64>, epoch: u64, place: usize) {
+    for workers in [0, 2] {
+        let loader = |graph| {
+            let builder = DataLoader::builder(graph).seed(7).workers(workers);
+            builder.resumable().build().unwrap()
+        };
+        let first = loader(make());
+        let whole = |epoch| items(first.epoch(epoch));
+        let earlier: Vec<_> = (0..=epoch).map(whole).collect();
+        let all = earlier.last().unwrap();
+        let mut stopped = first.epoch(epoch).blocking();
+        assert_eq!(stopped.by_ref().take(place).count(), place);
+        let state = carried(&stopped.checkpoint().unwrap());
+        let rest = items(loader(make()).resume(&state).unwrap());
+        assert_eq!(rest, all[place..], "{workers} workers");
+    }
+}
+
+#[test]
+fn a_later_epoch_of_a_cache_goes_on_in_a_new_process() {
+    goes_on_in_a_new_process(|| cached(None), 2, 13);
+}
+
+#[test]
+fn a_later_round_of_a_cache_goes_on_in_a_new_process() {
+    goes_on_in_a_new_process(|| cached(Some(3)), 0, 53);
+    goes_on_in_a_new_process(|| cached(Some(3)), 1, 53);
+}
+
+#[test]
+fn rounds_in_a_cache_differ() {
+    let make = || Graph::range(0..20).shuffle(20).repeat(2).cache(100);
+    let all = make().collect().unwrap();
+    assert_ne!(all[..20], all[20..]);
+    goes_on_in_a_new_process(make, 2, 27);
+}
+
+#[test]
+fn a_later_epoch_of_a_cache_of_data_by_index_goes_on_in_a_new_process() {
+    let make = || Indexed::range(20).shuffle().repeat(2).fetch().cache(100);
+    let all = make().collect().unwrap();
+    assert_ne!(all[..20], all[20..]);
+    goes_on_in_a_new_process(make, 2, 27);
+    goes_on_in_a_new_process(move || make().repeat(2), 1, 67);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_later_epoch_of_a_cache_of_what_processes_drew_goes_on_in_a_new_process() {
+    let make = || {
+        let drawn = Graph::range(0..20).in_processes(1, |numbers| {
+            numbers.map_with_rng(|n, rng| n * 1000 + rng.below(1000))
+        });
+        drawn.cache(100)
+    };
+    goes_on_in_a_new_process(make, 1, 7);
+}
+
+#[test]
+fn a_cache_that_keeps_nothing_changes_no_item() {
+    let epoch = |most, epoch| {
+        let graph = Graph::range(0..40).shuffle(40).cache(most);
+        let loader = DataLoader::builder(graph).seed(7).build().unwrap();
+        (0..=epoch).map(|epoch| items(loader.epoch(epoch))).last()
+    };
+    assert_eq!(epoch(39, 2), epoch(40, 2));
 }

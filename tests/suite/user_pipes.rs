@@ -967,10 +967,6 @@ impl Own {
         matches!(self, Own::Groups(_) | Own::Stacked(_) | Own::Columns(_))
     }
 
-    pub fn is_random(self) -> bool {
-        matches!(self, Own::Mixer(_) | Own::Exchange(_))
-    }
-
     /// Maximum number of output items for each input item.
     pub fn times(self) -> u64 {
         if let Own::Echo(Echo(times)) = self {

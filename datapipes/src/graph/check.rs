@@ -9,6 +9,9 @@ use super::{ENDLESS, Flow, FlowNode, Op, lengths};
 use crate::settings::Settings;
 use crate::{Arity, Rank, Role, Uneven};
 
+/// Number of workers above which it must be a mistake: no machine has so many cores.
+const MOST_WORKERS: usize = 1 << 16;
+
 /// All problems of a graph and its settings, one line each.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BuildError {
@@ -95,6 +98,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     }
     problems.extend(checked.has_memory());
     problems.extend(checked.has_memory_for_the_largest_item());
+    problems.extend(checked.has_few_workers());
     problems.extend(checked.has_requests_in_flight());
     if problems.is_empty() {
         Ok(())
@@ -435,6 +439,12 @@ impl Checked<'_> {
         Some(format!(
             "items of {largest} bytes (`largest_item`), and a memory budget of {memory}"
         ))
+    }
+
+    /// The number of workers is no mistake.
+    fn has_few_workers(&self) -> Option<String> {
+        let workers = Some(self.settings.workers).filter(|&workers| workers > MOST_WORKERS)?;
+        Some(format!("{workers} workers: there may be {MOST_WORKERS}"))
     }
 
     /// The loader may have a request in flight.

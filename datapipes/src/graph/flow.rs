@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Hints, Input, Node, Op};
+use crate::Context;
+use crate::context::{Counters, RunInfo};
 
 /// A graph laid flat, inputs before their readers; the last node is the root.
 #[derive(Clone)]
@@ -22,6 +24,18 @@ pub(crate) struct FlowNode {
     pub readers: Vec<usize>,
     /// Number of this source, for origins.
     pub source: u16,
+    for_cache: ForCache,
+}
+
+/// Degree to which a node works for a cache alone: what the cache keeps must not depend on the pass
+/// that fills it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ForCache {
+    No,
+    /// Work in epoch 0, and in the rounds of a repeat upstream of the cache.
+    InRounds,
+    /// Work in round 0 of epoch 0.
+    Yes,
 }
 
 /// One output of a node: the number of the node, and the port.
@@ -30,6 +44,34 @@ pub(crate) type Output = (usize, usize);
 impl FlowNode {
     pub(crate) fn hints(&self) -> &Hints {
         &self.node.hints
+    }
+
+    /// Returns the context in which the node works.
+    pub(crate) fn context(&self, run: &RunInfo, round: u64, counters: Arc<Counters>) -> Context {
+        let run = RunInfo {
+            for_cache: self.is_for_cache(),
+            ..run.clone()
+        };
+        Context::new(
+            self.name.clone(),
+            self.source,
+            run,
+            self.own_round(round),
+            counters,
+        )
+    }
+
+    /// Returns true if the node works for a cache alone, always as in epoch 0.
+    pub(crate) fn is_for_cache(&self) -> bool {
+        self.for_cache != ForCache::No
+    }
+
+    /// Returns the round of the node's work in a round of the graph.
+    pub(crate) fn own_round(&self, round: u64) -> u64 {
+        match self.for_cache {
+            ForCache::Yes => 0,
+            ForCache::InRounds | ForCache::No => round,
+        }
     }
 
     /// Returns the inputs whose items the node passes on, and those it looks things up in.
@@ -68,7 +110,25 @@ impl Flow {
                 sources = sources.saturating_add(1);
             }
         }
+        flow.find_nodes_for_caches();
         flow
+    }
+
+    /// Marks the nodes that work for a cache alone, from the root up.
+    fn find_nodes_for_caches(&mut self) {
+        self.nodes[self.root.0].for_cache = ForCache::No;
+        for id in (0..self.nodes.len()).rev() {
+            let FlowNode { node, inputs, .. } = &self.nodes[id];
+            let above = match node.op {
+                _ if node.hints.renames => ForCache::Yes,
+                Op::Rerun(_) => self.nodes[id].for_cache.min(ForCache::InRounds),
+                _ => self.nodes[id].for_cache,
+            };
+            for (input, _) in inputs.clone() {
+                let input = &mut self.nodes[input].for_cache;
+                *input = above.min(*input);
+            }
+        }
     }
 
     fn add(&mut self, node: &Arc<Node>, seen: &mut HashMap<*const Node, usize>) -> usize {
@@ -90,6 +150,8 @@ impl Flow {
             inputs,
             readers: Vec::new(),
             source: 0,
+            // As far as its readers are.
+            for_cache: ForCache::Yes,
         });
         seen.insert(Arc::as_ptr(node), id);
         id

@@ -141,8 +141,10 @@ pub struct Hints {
     pub selects: bool,
     /// True if a node that [selects](field@Hints::selects) may give an item another origin in later
     /// rounds of a [`repeat`](crate::Graph::repeat), as a cache does: children of the origins of the
-    /// first round. The [replay](crate::DataLoader::replay) then does not take a sample that it
-    /// does not find for one that nothing makes. Defaults to false.
+    /// first round. Everything that only such a node reads works as in round 0 of epoch 0, in each
+    /// pass: what a cache keeps does not depend on the pass that filled it. The
+    /// [replay](crate::DataLoader::replay) does not take a sample that it does not find for one
+    /// that nothing makes. Defaults to false.
     pub renames: bool,
     /// True if a join pairs the items of its inputs by position, so that all inputs have to give
     /// the same samples in the same sequence. If this cannot be established for the inputs, the

@@ -100,7 +100,11 @@ where
         Hints::default()
             .needs_order(self.drop_last)
             .is_resumable(true)
-            .buffered(self.sizes.iter().sum())
+            .buffered(
+                self.sizes
+                    .iter()
+                    .fold(0, |sum, &size| sum.saturating_add(size)),
+            )
             .lineage(true)
             .settings(settings + drop_last)
             .problem(self.problem())

@@ -76,27 +76,15 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             if let Some(items) = ready {
                 drop(input);
                 for place in wanted.positions(items.len() as u64) {
-                    let (value, mut origin) = items[place as usize].clone().into_parts();
-                    if cx.round() > 0 {
-                        origin = origin.child(cx.round());
-                    }
-                    out.emit(Ok(Item::new(value, origin))).await;
+                    let item = items[place as usize].clone();
+                    out.emit(Ok(in_round(item, cx.round()))).await;
                 }
                 return;
             }
-            while let Some(mut item) = input.next().await {
-                // The origins of the first round, whichever round fills the cache.
-                let first = match (&item, cx.round()) {
-                    (Ok(item), round @ 1..) => Some(item.origin().without_round(round)),
-                    _ => None,
-                };
-                if let Some(first) = &first {
-                    item = item.map(|item| Item::new(item.into_inner(), first.child(cx.round())));
-                }
+            while let Some(item) = input.next().await {
                 match (&item, &mut filling) {
                     (Ok(item), Some(items)) if items.len() < most => {
-                        let origin = first.unwrap_or_else(|| item.origin().clone());
-                        items.push(Item::new(T::clone(item), origin));
+                        items.push(item.clone());
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
@@ -114,7 +102,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     (Err(_), _) => filling = None,
                     (Ok(_), None) => {}
                 }
-                out.emit(item).await;
+                out.emit(item.map(|item| in_round(item, cx.round()))).await;
             }
             // A cancelled epoch ends early.
             if let Some(items) = filling
@@ -138,12 +126,23 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
     }
 }
 
+/// Returns an item of the first round as that of a later one.
+fn in_round<T>(item: Item<T>, round: u64) -> Item<T> {
+    if round == 0 {
+        return item;
+    }
+    let (value, origin) = item.into_parts();
+    Item::new(value, origin.child(round))
+}
+
 impl<T: Clone + Send + Sync + 'static> Graph<T> {
     /// Keeps the items of the first complete pass in memory; later epochs and rounds get clones of
     /// them, in the same order, and everything upstream does not run again.
     ///
-    /// Put the cache before every shuffle and augmentation, which would be frozen otherwise:
-    /// everything downstream sees the same items each epoch. A pass that was dropped, or in which
+    /// Put the cache before every shuffle and augmentation, which are frozen otherwise: everything
+    /// downstream sees the items of round 0 of epoch 0, whenever the cache was filled, and also if
+    /// it keeps nothing. Only where another branch reads the same data past the cache, by a
+    /// [`fork`](Graph::fork), it holds those of the pass that filled it. A pass that was dropped, or in which
     /// an item failed, keeps nothing, and the next pass tries again. With more than `most` items
     /// nothing is kept, every epoch runs everything upstream, and a warning is logged. The cache
     /// belongs to this node of the graph: all loaders of the graph share it, each rank keeps its

@@ -66,7 +66,7 @@ where
     type Out = T;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
-        let (bytes, sums) = (self.bytes.clone(), self.digest.of(cx.epoch()));
+        let (bytes, sums) = (self.bytes.clone(), self.digest.of(cx.running_epoch()));
         input.each(cx, move |item| {
             let hash = stable_hash(bytes(&item).as_ref()) ^ mix_bits(item.origin().key());
             sums.sum.fetch_add(mix_bits(hash), Ordering::Relaxed);

@@ -84,6 +84,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         Hints::any_order()
             .never_blocks(true)
             .is_resumable(u32::try_from(self.buffer).is_ok())
+            .instead("a buffer of at most 4294967295 items does")
             .selects(true)
             .buffered(self.buffer)
             .role(if self.within_rank {

@@ -214,13 +214,13 @@ impl Plan {
             set_by_user: concurrency.is_some(),
             seldom_waits: work == Work::Io && hints.seldom_waits && concurrency.is_none(),
             concurrency: concurrency.unwrap_or(match work {
-                Work::Cpu => workers * PER_WORKER,
+                Work::Cpu => workers.saturating_mul(PER_WORKER),
                 Work::Io => IO_IN_FLIGHT,
             }),
             // Once the cost of an item is known, the round trip limits the morsels at a distant worker,
             // so that this limit must not.
             start: match &processes {
-                Some(processes) if processes.is_remote() => workers * PER_WORKER,
+                Some(processes) if processes.is_remote() => workers.saturating_mul(PER_WORKER),
                 _ => 1,
             },
             bytes: 0,

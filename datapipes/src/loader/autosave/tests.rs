@@ -396,16 +396,16 @@ fn a_killed_loop_goes_on_from_a_state_that_it_had_come_to() {
             .spawn()
             .unwrap();
         let (mut steps, mut bytes) = (0, BufReader::new(child.stdout.take().unwrap()).bytes());
-        let ended = loop {
+        loop {
             match bytes.next().expect("it says when it is done").unwrap() {
                 b'#' => steps += 1,
-                b'.' => break true,
+                b'.' => break,
                 _ => {}
             }
             if steps > 2 + round % 5 {
-                break false;
+                break;
             }
-        };
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         let Ok(state) = Checkpoint::load(&path) else {
@@ -416,9 +416,9 @@ fn a_killed_loop_goes_on_from_a_state_that_it_had_come_to() {
             continue;
         };
         let delivered = state.delivered();
-        let most = if ended { 25 } else { 24 };
+        // On a busy machine it may come to its end before it is killed.
         assert!(
-            (before..=most).contains(&delivered),
+            (before..=25).contains(&delivered),
             "round {round}: {delivered}, {before} before"
         );
         let rest = loader(&folder.0.join("other.state"), 1000)

@@ -15,7 +15,7 @@ use crate::checkpoint::Cursor;
 use crate::context::RunInfo;
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::Settings;
-use crate::{Arity, Context, Dealing, Role};
+use crate::{Arity, Dealing, Role};
 
 /// The nodes between the consumer and the node that deals items to the ranks.
 struct Downstream<'a> {
@@ -95,7 +95,7 @@ fn check_one_place(checkpoint: &Checkpoint, saved: &Saved) -> Result<(), String>
 
 /// Returns the cursor of a pipe that has taken and given this many items.
 fn computed(node: &FlowNode, inputs: u64, outputs: u64, run: &RunInfo) -> Result<Cursor, String> {
-    let cx = Context::new(node.name.clone(), 0, run.clone(), 0, Arc::default());
+    let cx = node.context(run, 0, Arc::default());
     let snapshot = match &node.node.op {
         Op::Pipe(pipe) => pipe.snapshot_at(outputs, &cx),
         _ => Ok(None),

@@ -279,6 +279,7 @@ impl LoadedPart {
         let run = RunInfo {
             seed: facts.run.seed,
             epoch: facts.run.epoch,
+            for_cache: facts.run.for_cache,
             rank: facts.run.rank,
             uneven: facts.run.uneven,
             max_inflated: facts.run.max_inflated,

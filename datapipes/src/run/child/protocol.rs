@@ -67,6 +67,8 @@ impl Wire for Hello {
 pub(crate) struct RunFacts {
     pub seed: u64,
     pub epoch: u64,
+    /// True if the part works for a cache alone.
+    pub for_cache: bool,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
     pub max_inflated: Option<u64>,
@@ -137,6 +139,7 @@ impl Order {
                     *number,
                     run.seed,
                     run.epoch,
+                    u64::from(run.for_cache),
                     index,
                     world,
                     uneven,
@@ -185,7 +188,7 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 14];
+                let mut n = [0; 15];
                 for n in &mut n {
                     *n = from.number()?;
                 }
@@ -193,6 +196,7 @@ impl Order {
                     number,
                     seed,
                     epoch,
+                    for_cache,
                     index,
                     world,
                     uneven,
@@ -215,6 +219,7 @@ impl Order {
                 let run = RunFacts {
                     seed,
                     epoch,
+                    for_cache: for_cache != 0,
                     rank,
                     uneven,
                     max_inflated: told(inflated),
@@ -500,6 +505,7 @@ mod tests {
         let run = RunFacts {
             seed: u64::MAX,
             epoch: 3,
+            for_cache: true,
             rank: Rank { index: 1, world: 4 },
             uneven: Some(Uneven::Pad),
             max_inflated: Some(1 << 30),

@@ -255,13 +255,7 @@ impl EpochRun {
 
     pub(super) fn context(&self, id: usize, round: u64) -> Context {
         let node = &self.engine.flow.nodes[id];
-        Context::new(
-            node.name.clone(),
-            node.source,
-            self.info.clone(),
-            round,
-            self.counters[id].clone(),
-        )
+        node.context(&self.info, round, self.counters[id].clone())
     }
 
     /// Returns the account of a segment in the budget.
@@ -321,7 +315,8 @@ impl EpochRun {
     }
 
     #[cfg(target_os = "linux")]
-    pub(super) fn run_facts(&self, round: u64) -> RunFacts {
+    pub(super) fn run_facts(&self, id: usize, round: u64) -> RunFacts {
+        let node = &self.engine.flow.nodes[id];
         let RunInfo {
             seed,
             epoch,
@@ -334,11 +329,12 @@ impl EpochRun {
         RunFacts {
             seed,
             epoch,
+            for_cache: node.is_for_cache(),
             rank,
             uneven,
             max_inflated,
             largest_item: largest_item.map(|bytes| bytes as u64),
-            round,
+            round: node.own_round(round),
         }
     }
 

@@ -42,7 +42,7 @@ impl StepsOf {
             shared: Arc::default(),
             ..self.info.clone()
         };
-        Context::new(node.name.clone(), node.source, info, 0, Arc::default())
+        node.context(&info, 0, Arc::default())
     }
 
     /// Returns the steps in the epoch of one rank.

@@ -192,6 +192,7 @@ impl Engine {
         let info = RunInfo {
             seed: self.settings.seed,
             epoch,
+            for_cache: false,
             rank: share.rank,
             uneven: share.uneven,
             max_inflated: self.settings.max_inflated,

@@ -248,7 +248,8 @@ impl EpochRun {
     fn spawner(&self, number: usize, round: u64) -> Box<dyn Spawner> {
         #[cfg(target_os = "linux")]
         if let Some(supervisors) = &self.engine.supervisors[number] {
-            return Box::new(supervisors.lend(self.run_facts(round)));
+            let first = self.engine.plan.segments[number].nodes[0];
+            return Box::new(supervisors.lend(self.run_facts(first, round)));
         }
         let (plan, scope) = (&self.engine.plan.segments[number], self.scope.clone());
         if plan.work == Work::Io && !plan.seldom_waits {

@@ -6,7 +6,7 @@ use super::pass::{Pass, Stop, WHOLE, applied};
 use super::{Carried, MANY, NodeResult, Replayer};
 use crate::graph::{FlowNode, Look, Op};
 use crate::run::Engine;
-use crate::{Context, Error, ErrorKind, Origin, Result};
+use crate::{Error, ErrorKind, Origin, Result};
 
 /// Makes a batch of these samples again, and whatever the graph makes of that batch: one item with
 /// this number. Each sample is replayed alone up to the node that makes the batch.
@@ -144,13 +144,7 @@ impl Replayer<'_> {
         let edge = &node.node.edge;
         let mut info = self.info.clone();
         info.partial = true;
-        let context = Context::new(
-            node.name.clone(),
-            node.source,
-            info,
-            stop.round,
-            Arc::default(),
-        );
+        let context = node.context(&info, stop.round, Arc::default());
         let mut made = Vec::new();
         for output in applied(node, vec![given], &context) {
             self.wait(self.drain(output, edge, &context, MANY, |chunk| {

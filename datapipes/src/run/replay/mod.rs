@@ -190,13 +190,7 @@ impl<'e> Replayer<'e> {
     }
 
     fn context(&self, node: &FlowNode, round: u64) -> Context {
-        Context::new(
-            node.name.clone(),
-            node.source,
-            self.info.clone(),
-            round,
-            Arc::default(),
-        )
+        node.context(&self.info, round, Arc::default())
     }
 
     /// Returns true if a node can begin at any place, so that no more than one item of it is

@@ -53,6 +53,7 @@ const WIDE: Limits = Limits {
 const RUN: RunFacts = RunFacts {
     seed: 0,
     epoch: 0,
+    for_cache: false,
     rank: Rank { index: 0, world: 1 },
     uneven: None,
     max_inflated: None,
