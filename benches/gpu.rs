@@ -18,9 +18,10 @@ use candle_nn::{
 };
 use datapipes::{DataLoader, Graph, Rng};
 use datapipes_candle::{CandleLoader, to_candle};
-use datapipes_image::{Image, ImageRows, Normalize, ResizeFilter, prelude::*, resize};
+use datapipes_image::{ImageRows, Normalize, prelude::*};
 use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
 use support::Lines;
+use support::pictures::picture;
 
 const SIZE: usize = 224;
 const IMAGES: u64 = 8192;
@@ -210,26 +211,8 @@ fn feed(
 
 /// Writes images with a photograph's spectrum, in shards of 512.
 fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let graph = Graph::range(0..IMAGES).try_map_with_rng(|number, rng: &mut Rng| {
-        let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
-        let mut image = resize(
-            &Image::new(40, 30, 3, coarse)?,
-            500,
-            375,
-            ResizeFilter::CatmullRom,
-        )?;
-        image
-            .data_mut()
-            .iter_mut()
-            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
-        let mut jpeg = Vec::new();
-        let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 87);
-        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
-        encoder
-            .encode(image.data(), 500, 375, jpeg_encoder::ColorType::Rgb)
-            .map_err(std::io::Error::other)?;
-        Ok::<_, datapipes::BoxError>((number, jpeg))
-    });
+    let graph = Graph::range(0..IMAGES)
+        .map_with_rng(|number, rng: &mut Rng| (number, picture(rng, 500, 375)));
     let mut shards = ShardWriter::new(folder.join("%04d.tar"))?.max_count(512);
     for picture in DataLoader::builder(graph).build()?.epoch(0).blocking() {
         let (number, jpeg) = picture?;

@@ -17,8 +17,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use datapipes::{DataLoader, Graph, Rng, Tensor};
 use datapipes_image::prelude::*;
-use datapipes_image::{decode, random_resized_crop, resize};
+use datapipes_image::{decode, random_resized_crop};
 use datapipes_io::{list_files, prelude::*};
+use support::pictures::{picture, rows};
 use support::{bar, case, compare, cpu_seconds, median, memory_mb, peer_figures};
 
 const SIZE: u32 = 224;
@@ -46,37 +47,13 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn rows() -> ImageRows {
-    ImageRows::random_resized_crop(SIZE)
-        .random_hflip(0.5)
-        .normalize(Normalize::IMAGENET)
-}
-
-/// Writes images with a photograph's spectrum and about as many bits per pixel.
+/// Writes images of about 500x375, times `scale`.
 fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
     let mut rng = Rng::from_key([7; 4]);
     std::fs::create_dir_all(dir.join("class"))?;
     for number in 0..count {
-        let (width, height) = (500 * scale, 375 * scale);
-        let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
-        let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image =
-            resize(&coarse, width, height, ResizeFilter::CatmullRom).expect("a fine size");
-        image
-            .data_mut()
-            .iter_mut()
-            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
-        let file = std::fs::File::create(dir.join(format!("class/{number:04}.jpg")))?;
-        let mut encoder = jpeg_encoder::Encoder::new(std::io::BufWriter::new(file), 87);
-        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
-        encoder
-            .encode(
-                image.data(),
-                width as u16,
-                height as u16,
-                jpeg_encoder::ColorType::Rgb,
-            )
-            .map_err(std::io::Error::other)?;
+        let file = picture(&mut rng, 500 * scale, 375 * scale);
+        std::fs::write(dir.join(format!("class/{number:04}.jpg")), file)?;
     }
     Ok(())
 }

@@ -8,22 +8,27 @@ use datapipes_image::{Image, resize};
 /// Makes images of about 500x375, as JPEG files in memory.
 pub fn pictures(count: usize) -> Vec<Bytes> {
     let mut rng = Rng::from_key([7; 4]);
-    let mut picture = || {
-        let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
-        let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
-        let mut image = resize(&coarse, 500, 375, ResizeFilter::CatmullRom).expect("a fine size");
-        image
-            .data_mut()
-            .iter_mut()
-            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
-        let mut file = Vec::new();
-        let encoder = jpeg_encoder::Encoder::new(&mut file, 87);
-        encoder
-            .encode(image.data(), 500, 375, jpeg_encoder::ColorType::Rgb)
-            .expect("a fine picture");
-        Bytes::from(file)
-    };
-    (0..count).map(|_| picture()).collect()
+    let picture = |_| Bytes::from(picture(&mut rng, 500, 375));
+    (0..count).map(picture).collect()
+}
+
+/// Makes a JPEG file with a photograph's spectrum and about as many bits per pixel.
+pub fn picture(rng: &mut Rng, width: u32, height: u32) -> Vec<u8> {
+    let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
+    let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
+    let mut image = resize(&coarse, width, height, ResizeFilter::CatmullRom).expect("a fine size");
+    image
+        .data_mut()
+        .iter_mut()
+        .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
+    let mut file = Vec::new();
+    let mut encoder = jpeg_encoder::Encoder::new(&mut file, 87);
+    encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
+    let (width, height) = (width as u16, height as u16);
+    encoder
+        .encode(image.data(), width, height, jpeg_encoder::ColorType::Rgb)
+        .expect("a fine picture");
+    file
 }
 
 /// Does the work of W2 on each image.
