@@ -52,8 +52,8 @@ const LAST: Duration = Duration::from_millis(72);
 const FAR_TIME: Duration = Duration::from_millis(64);
 const FAR: usize = 4;
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
-/// object comes in many pieces.
-const ARRIVING: u64 = 2;
+/// object comes in many pieces. A request that connects is polled four or five times.
+const ARRIVING: u64 = 5;
 /// Number of the first morsels whose times say what the bottleneck can do: the quickest of them, since
 /// a few connections may be slow.
 const TRAIN: usize = PROBE - 2;
@@ -70,6 +70,8 @@ const QUEUE: f64 = 4e6;
 const ALWAYS: (f64, f64) = (4.0, 64.0);
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
+/// The same, up to which there is none, of morsels that may have had to connect.
+const ALONE: f64 = 1.1;
 /// Number of rounds whose throughput counts.
 const ROUNDS: usize = 8;
 /// Least duration of a round that measures, in nanoseconds: completions come in bursts, and those
@@ -376,7 +378,12 @@ impl Measured {
             self.round.settles = true;
             return part;
         }
-        (self.enough() as usize).max(size)
+        // The throughput is only that of so few in flight, as long as there is no queue.
+        let least = match self.connects && mean <= ALONE * self.best {
+            true => size.max(2 * round.of),
+            false => size,
+        };
+        (self.enough() as usize).max(least)
     }
 
     /// Learns the duration of a morsel that meets no queue.

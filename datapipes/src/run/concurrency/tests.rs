@@ -125,6 +125,27 @@ fn first_answers_tell_what_the_bottleneck_can_do() {
 }
 
 #[test]
+fn first_answers_that_tell_too_little_cost_a_few_round_trips() {
+    // All connect, and answers come within 4 ms for reasons of their own.
+    let mut window = Concurrency::following(64, 2048, None);
+    window.open(0);
+    let mut complete = 0;
+    for trip in 1..6 {
+        let size = window.size();
+        for place in 0..size {
+            complete += 1;
+            let morsel = Ended {
+                is_new: true,
+                ..ended(40 * MS + place as u64 % 4 * MS)
+            };
+            let now = trip * 40 * MS + place as u64 * 20 * MS / size as u64;
+            window.completed(morsel, complete, now);
+        }
+    }
+    assert!(window.size() >= 512, "{}", window.size());
+}
+
+#[test]
 fn a_burst_that_is_counted_a_round_late_is_no_throughput() {
     let mut window = Concurrency::following(64, 2048, Some(40e6));
     let measured = window.measured.as_mut().expect("one that measures");
@@ -555,7 +576,7 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
     // Then answers are on the way: the objects are large, or the link is slow.
     let mut window = Concurrency::following(64, 2048, None);
     window.open(0);
-    window.open(200);
+    window.open(400);
     assert!(window.size() == 64 && window.deadline().is_none());
 
     // Answers are on the way at once, and then they are not.
