@@ -30,7 +30,8 @@
 //! but long.
 //!
 //! The first requests begin together. The times between their ends thus say at once what the
-//! bottleneck can do, as a train of packets does, and the number jumps to what fills it.
+//! bottleneck can do, as a train of packets does, and the number jumps to what fills it. If they tell
+//! too little, it doubles each round while those that connect meet no queue.
 //!
 //! A morsel with more in flight than ever before may have to connect, which takes a round trip or
 //! more. As long as only such morsels are measured, the duration is too long by that, and the number
@@ -369,6 +370,10 @@ impl Measured {
         }
         self.rates
             .push_back((rate, size.min(round.of) as f64 / mean));
+        if self.connects && !round.is_connected() && mean <= ALONE * self.best {
+            // The throughput is only that of so few in flight, as long as there is no queue.
+            return (self.enough() as usize).max(size).max(2 * round.of);
+        }
         // Whether the first had to connect or met a queue is not known yet.
         let may_try = !(is_first && self.connects);
         let part = if may_try { self.part(size, mean) } else { None };
@@ -378,12 +383,7 @@ impl Measured {
             self.round.settles = true;
             return part;
         }
-        // The throughput is only that of so few in flight, as long as there is no queue.
-        let least = match self.connects && mean <= ALONE * self.best {
-            true => size.max(2 * round.of),
-            false => size,
-        };
-        (self.enough() as usize).max(least)
+        (self.enough() as usize).max(size)
     }
 
     /// Learns the duration of a morsel that meets no queue.
