@@ -1,7 +1,8 @@
 //! The number of requests in flight that the library finds by itself, beside the best fixed number.
 //!
 //! `cargo bench --features http --bench flight [-- --json] [CASE...]`. A case is a size and a link, such
-//! as `115kB,rtt=20`; without one all run, about ten minutes. For each, a pass over all objects is
+//! as `115kB,rtt=20`, or a size and `local`, files in the page cache (`local,open=5`: each opened after
+//! 5 ms); without one all run, about twelve minutes. For each, a pass over all objects is
 //! timed with every number of a grid and with none given, in turn, each time by a new loader over
 //! new connections (`first epoch`), and by a loader that has read them once (`second epoch`). Prints
 //! the rate found beside the best of the grid, and the number in flight at the end beside the best
@@ -10,14 +11,18 @@
 
 #[path = "../examples/support/link.rs"]
 mod link;
+#[path = "support/slowly.rs"]
+mod slowly;
 mod support;
 
-use std::time::Instant;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use datapipes::{BoxError, DataLoader};
+use datapipes::{BoxError, DataLoader, Graph};
 use datapipes_io::prelude::*;
-use datapipes_io::stores;
+use datapipes_io::{FileRef, stores};
 use link::Link;
+use slowly::OpenSlowly;
 use support::{Lines, median, usage};
 
 /// Sizes of objects, with the number of them in a pass.
@@ -28,7 +33,7 @@ const SIZES: [(&str, usize, usize); 3] = [
 ];
 
 /// Links, each with the numbers in flight to try.
-const LINKS: [(&str, &[usize]); 8] = [
+const LINKS: [(&str, &[usize]); 10] = [
     ("rtt=0", &[2, 4, 8, 16, 32, 64, 128]),
     ("rtt=1", &[8, 16, 32, 64, 128, 256]),
     ("rtt=20", &[32, 64, 128, 256, 512]),
@@ -37,13 +42,15 @@ const LINKS: [(&str, &[usize]); 8] = [
     ("rtt=20,cap=100", &[8, 32, 128, 512]),
     ("rtt=150,cap=100", &[64, 128, 256, 512]),
     ("rtt=20,slow=25", &[64, 128, 256, 512, 1024]),
+    ("local", &[1, 2, 4, 8, 32]),
+    ("local,open=5", &[16, 32, 64, 128, 256]),
 ];
 
 /// Passes with each number. The passes of all numbers are made in turn.
 const ROUNDS: usize = 3;
 /// Share of the best fixed number's rate to reach.
 const GOAL: f64 = 0.9;
-/// Bytes that all objects of a pass over a capped link may have: 5 s of it.
+/// Bytes that all objects of a pass over a capped link may have: 5 s of it. Local files have no more.
 const CAPPED: usize = 200_000_000;
 
 fn main() -> Result<(), BoxError> {
@@ -55,15 +62,21 @@ fn main() -> Result<(), BoxError> {
     let lines = Lines::new("size and link", "objects/s");
     for (name, size, objects) in SIZES {
         let link = Link::noise(objects, size)?;
+        let folder = tempfile::tempdir()?;
         let mut run = 0;
         for (profile, grid) in LINKS {
             let case = format!("{name},{profile}");
             if !cases.is_empty() && !cases.contains(&case) {
                 continue;
             }
-            let objects = match profile.contains("cap") {
+            let is_local = profile.starts_with("local");
+            let objects = match is_local || profile.contains("cap") {
                 true => objects.min(CAPPED / size),
                 false => objects,
+            };
+            let files = match is_local {
+                true => write(folder.path(), objects, size)?,
+                false => Vec::new(),
             };
             let settings: Vec<Option<usize>> =
                 grid.iter().copied().map(Some).chain([None]).collect();
@@ -74,8 +87,12 @@ fn main() -> Result<(), BoxError> {
                 for (place, &in_flight) in settings.iter().enumerate() {
                     // A link that no other pass has used.
                     run += 1;
-                    let url = link.url(&format!("{profile},run={run}"));
-                    let passes = passes(&url, objects, in_flight)?;
+                    let graph = match profile.strip_prefix("local") {
+                        None => remote(&link.url(&format!("{profile},run={run}")), objects)?,
+                        Some("") => Graph::from_vec(files.clone()),
+                        Some(_) => Graph::from_vec(files.clone()).pipe(OPEN),
+                    };
+                    let passes = passes(graph, objects, in_flight)?;
                     for (epoch, (seconds, number)) in passes.into_iter().enumerate() {
                         rates[epoch][place].push(objects as f64 / seconds);
                         numbers[epoch][place].push(number as f64);
@@ -109,15 +126,34 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Reads the first objects of a link twice, and returns the seconds of each epoch, with the number
-/// that may be in flight at its end.
+/// Time before each file is opened, of a network file system.
+const OPEN: OpenSlowly = OpenSlowly(Duration::from_millis(5));
+
+/// Writes files of this size.
+fn write(folder: &Path, files: usize, size: usize) -> Result<Vec<FileRef>, BoxError> {
+    let paths = (0..files).map(|n| folder.join(format!("{n:06}.bin")));
+    paths
+        .map(|path| {
+            std::fs::write(&path, vec![1; size])?;
+            Ok(FileRef::new(path))
+        })
+        .collect()
+}
+
+/// Returns the first objects of a link.
+fn remote(url: &str, objects: usize) -> Result<Graph<FileRef>, BoxError> {
+    let keys = (0..objects).map(|n| format!("{n:06}.jpg"));
+    Ok(stores::open(url)?.files(keys))
+}
+
+/// Reads objects twice, and returns the seconds of each epoch, with the number that may be in flight
+/// at its end.
 fn passes(
-    url: &str,
+    graph: Graph<FileRef>,
     objects: usize,
     in_flight: Option<usize>,
 ) -> Result<[(f64, u64); 2], BoxError> {
-    let keys = (0..objects).map(|n| format!("{n:06}.jpg"));
-    let graph = stores::open(url)?.files(keys).load_files().batch(64);
+    let graph = graph.load_files().batch(64);
     let mut builder = DataLoader::builder(graph).workers(2);
     if let Some(in_flight) = in_flight {
         builder = builder.concurrency(in_flight);

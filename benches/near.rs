@@ -5,6 +5,8 @@
 //! of the floor in the same run, the ratio and its goal. Files are in the page cache unless a case says cold; two
 //! cases add to the time of each open.
 
+#[path = "support/slowly.rs"]
+mod slowly;
 mod support;
 
 use std::fs::File;
@@ -12,8 +14,9 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Work};
+use datapipes::{DataLoader, Graph};
 use datapipes_io::{FileGraphExt, FileRef, list_files};
+use slowly::OpenSlowly;
 use support::{Lines, median, peer};
 
 const BATCH: usize = 256;
@@ -229,31 +232,6 @@ impl Files {
             unsafe { libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED) };
         }
         Ok(())
-    }
-}
-
-/// Waits before each file is opened.
-struct OpenSlowly(Duration);
-
-impl Pipe<FileRef> for OpenSlowly {
-    type Out = FileRef;
-
-    fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<FileRef> {
-        let (wait, cx) = (self.0, cx.clone());
-        Items::generate(async move |out| {
-            while let Some(file) = out.next_from(&mut input).await {
-                match cx.blocking(move || std::thread::sleep(wait)).await {
-                    Ok(()) => out.emit(Ok(file)).await,
-                    Err(error) => out.emit(Err(error)).await,
-                }
-            }
-        })
-    }
-    fn hints(&self) -> Hints {
-        Hints::shardable()
-            .work(Work::Io)
-            .seldom_waits(true)
-            .arity(Arity::One)
     }
 }
 
