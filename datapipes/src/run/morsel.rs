@@ -229,8 +229,6 @@ pub(super) struct Morsel {
     pub id: u64,
     /// Kind of the work at its start.
     pub work: Work,
-    /// True if more were in flight at its start than ever before.
-    pub is_new: bool,
     /// Position of its first item in the input, if it has to be known.
     pub position: u64,
     /// Number of items of later morsels that were delivered before the remaining items of this one.
@@ -283,7 +281,6 @@ impl Morsel {
             out: 0,
             id,
             work,
-            is_new: false,
             position,
             overtaken: 0,
         }

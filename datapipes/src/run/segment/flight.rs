@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::SegmentSettings;
 use crate::graph::AnyChunk;
 use crate::queue::Arrivals;
-use crate::run::concurrency::{Concurrency, Ended};
+use crate::run::concurrency::Concurrency;
 use crate::run::morsel::Morsel;
 use crate::run::near::Waits;
 use crate::settings::Order;
@@ -80,8 +80,6 @@ pub(super) struct Flight {
     pub concurrency: Concurrency,
     /// The concurrency of the other kind of work, of I/O that seldom waits.
     other_concurrency: Concurrency,
-    /// Number of morsels in flight at most so far.
-    peak: usize,
     begun: Instant,
     /// Number of complete morsels, now and when the consumer last found nothing ready.
     complete: usize,
@@ -133,7 +131,6 @@ impl Flight {
                 settings.start.max(LEAST_NEAR).min(4 * settings.workers),
                 NEAR_PER_WORKER * settings.workers,
             ),
-            peak: 0,
             begun: Instant::now(),
             complete: 0,
             wanted_at: 0,
@@ -167,12 +164,7 @@ impl Flight {
         std::mem::swap(&mut self.concurrency, &mut self.other_concurrency);
     }
 
-    /// Adds a morsel that has begun. `ready` of those before it are complete, or have filled their
-    /// queues.
-    pub(super) fn push(&mut self, mut morsel: Morsel, ready: usize) {
-        let in_flight = (self.morsels.len() + 1).saturating_sub(ready);
-        morsel.is_new = in_flight > self.peak;
-        self.peak = self.peak.max(in_flight);
+    pub(super) fn push(&mut self, morsel: Morsel) {
         self.items += morsel.items;
         self.io += usize::from(morsel.work == Work::Io);
         self.morsels.insert(morsel.id, morsel);
@@ -195,13 +187,9 @@ impl Flight {
             let now = self.begun.elapsed().as_nanos() as u64;
             // Output that was waited for often comes with the rest of its round trip.
             let waited = self.complete - self.wanted_at <= self.concurrency.size();
-            let ended = Ended {
-                took: morsel.cost() * morsel.items as f64,
-                is_new: morsel.is_new,
-                wanted: waited,
-            };
+            let took = morsel.cost() * morsel.items as f64;
             self.concurrency
-                .completed(ended, self.complete + ready, now);
+                .completed(took, self.complete + ready, now, waited);
         }
         // An epoch that is shorter than a round has found nothing.
         if self.work == Work::Io

@@ -443,7 +443,7 @@ impl Spawning {
         let (work, spawner) = (self.flight.work, &*self.settings.spawner);
         let arrivals = self.flight.arrivals.as_ref();
         let morsel = Morsel::start(taken, needed, work, credit, shared, spawner, arrivals);
-        self.flight.push(morsel, self.shared.notifier.ready());
+        self.flight.push(morsel);
     }
 
     /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
