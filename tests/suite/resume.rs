@@ -455,10 +455,10 @@ fn a_later_epoch_of_a_cache_of_what_processes_drew_goes_on_in_a_new_process() {
 
 #[test]
 fn a_cache_that_keeps_nothing_changes_no_item() {
-    let epoch = |most, epoch| {
+    let epochs = |most| {
         let graph = Graph::range(0..40).shuffle(40).cache(most);
         let loader = DataLoader::builder(graph).seed(7).build().unwrap();
-        (0..=epoch).map(|epoch| items(loader.epoch(epoch))).last()
+        [0, 1, 2].map(|epoch| items(loader.epoch(epoch)))
     };
-    assert_eq!(epoch(39, 2), epoch(40, 2));
+    assert_eq!(epochs(39), epochs(40));
 }
