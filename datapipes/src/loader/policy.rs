@@ -31,6 +31,10 @@ impl OnError {
     /// five of an epoch with the whole error, further ones each time their number has doubled. At
     /// the end of the epoch, also of one that is dropped, a warning has the sums by node and kind.
     ///
+    /// An error after which a source gives nothing more counts as one item, too: a listing that
+    /// breaks off, a folder that is not there. Look at the skipped items where an epoch has fewer
+    /// items than it should.
+    ///
     /// # Examples
     /// ```
     /// use datapipes::{DataLoader, Graph, OnError};
