@@ -68,6 +68,7 @@ struct Inner {
     message: String,
     source: Option<BoxError>,
     transient: bool,
+    fatal: bool,
     retry_after: Option<Duration>,
 }
 
@@ -192,6 +193,7 @@ impl Error {
             message: message.into(),
             source: None,
             transient: false,
+            fatal: false,
             retry_after: None,
         }))
     }
@@ -273,6 +275,20 @@ impl Error {
     /// tell.
     pub fn is_transient(&self) -> bool {
         self.0.transient
+    }
+
+    /// Marks the error as fatal: after it nothing is known about the items that would follow, as where
+    /// a listing breaks off. No [policy](crate::OnError) skips it.
+    #[must_use]
+    pub fn fatal(mut self) -> Self {
+        self.0.fatal = true;
+        self
+    }
+
+    /// Returns true if the error is about one item, so that a policy may skip it: it is not
+    /// [fatal](Error::fatal), and its kind is [about an item](ErrorKind::is_about_an_item).
+    pub fn is_about_an_item(&self) -> bool {
+        !self.0.fatal && self.kind().is_about_an_item()
     }
 
     /// Returns how long the service asked to be left alone, if it did.

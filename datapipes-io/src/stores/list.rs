@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use datapipes::{Context, Error, ErrorKind, Hints, Item, Items, Result, Source};
@@ -79,7 +80,8 @@ impl Source for ListStore {
             let mut listed = match given.pin(&*store).await {
                 Ok(()) => store.list(&pattern.prefix()),
                 Err(error) => stream::once(ready(Err(error))).boxed(),
-            };
+            }
+            .peekable();
             loop {
                 if given.is_new() {
                     out.snapshot(&cx, || given.kept());
@@ -100,7 +102,12 @@ impl Source for ListStore {
                             origin,
                         ))
                     }
-                    Err(error) => Err(with_steps(error, &store, &pattern, &cx).await.of(&origin)),
+                    Err(error) => {
+                        let error = with_steps(error, &store, &pattern, &cx).await.of(&origin);
+                        // A listing that breaks off might have had any number of further objects.
+                        let breaks_off = Pin::new(&mut listed).peek().await.is_none();
+                        Err(if breaks_off { error.fatal() } else { error })
+                    }
                 };
                 index += 1;
                 match given.next(&found) {
@@ -112,7 +119,7 @@ impl Source for ListStore {
             if let Err(error) = given.end() {
                 out.emit(Err(error)).await;
             } else if index == 0 && !allow_empty {
-                out.emit(Err(Error::new(ErrorKind::NotFound, nothing)))
+                out.emit(Err(Error::new(ErrorKind::NotFound, nothing).fatal()))
                     .await;
             }
         })
@@ -162,7 +169,44 @@ async fn with_steps(
 mod tests {
     use super::*;
     use crate::prelude::*;
-    use crate::stores::InMemory;
+    use crate::stores::{Get, InMemory, Meta, Object};
+
+    /// A store whose listing fails, and goes on after that or not.
+    #[derive(Debug)]
+    struct Failing {
+        goes_on: bool,
+    }
+
+    #[async_trait::async_trait]
+    impl Store for Failing {
+        fn url(&self) -> &str {
+            "failing:///"
+        }
+        async fn get(&self, key: &str, _: Get) -> Result<Object> {
+            Err(Error::new(ErrorKind::NotFound, key))
+        }
+        fn list(&self, _: &str) -> stream::BoxStream<'static, Result<Meta>> {
+            let failure = Error::new(ErrorKind::Unavailable, "busy");
+            let mut listed = vec![Ok(Meta::new("a")), Err(failure)];
+            if self.goes_on {
+                listed.push(Ok(Meta::new("b")));
+            }
+            stream::iter(listed).boxed()
+        }
+    }
+
+    #[test]
+    fn no_policy_skips_the_rest_of_a_listing_that_breaks_off() {
+        let run = |goes_on| {
+            let store: Arc<dyn Store> = Arc::new(Failing { goes_on });
+            let builder = datapipes::DataLoader::builder(store.list_files("*"));
+            let loader = builder.on_error(datapipes::OnError::skip(100)).build();
+            let epoch = loader.unwrap().epoch(0).blocking();
+            epoch.collect::<Result<Vec<_>>>()
+        };
+        assert_eq!(run(true).unwrap().len(), 2);
+        assert_eq!(run(false).unwrap_err().kind(), ErrorKind::Unavailable);
+    }
 
     #[test]
     fn objects_are_listed_and_loaded_like_files() {

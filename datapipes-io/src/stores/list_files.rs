@@ -28,7 +28,8 @@ use crate::FileRef;
 /// # Errors
 /// An invalid pattern or URL is an error when the loader is built. `NotFound` if the root does not exist,
 /// if nothing matches (unless [allowed](ListFiles::allow_empty)), and for a broken link; `Denied`
-/// for a folder that may not be read. The listing continues after an error where it can.
+/// for a folder that may not be read. The listing continues after an error where it can. An error after
+/// which nothing comes, and an empty listing, are [fatal](datapipes::Error::fatal): no policy skips them.
 ///
 /// # Examples
 /// ```

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use datapipes::{DataLoader, ErrorKind};
+use datapipes::{DataLoader, ErrorKind, OnError};
 use datapipes_io::{FileRef, ListFiles, list_files};
 
 use crate::{kinds, on_workers, open, parts};
@@ -111,6 +111,28 @@ fn a_missing_root_and_an_empty_match_are_errors() {
         .to_string();
     assert!(error.contains("no file matches \"*.jpg\" under"), "{error}");
     assert!(open(&ListFiles::new(dir.path(), "*.jpg").allow_empty()).is_empty());
+}
+
+#[test]
+fn a_policy_skips_a_folder_and_not_a_whole_listing() {
+    let dir = tree(&["a.txt", "b/c.txt"]);
+    let run = |root: &Path, pattern: &str| {
+        let files = list_files(root, pattern);
+        let loader = DataLoader::builder(files).on_error(OnError::skip(100));
+        let epoch = loader.build().unwrap().epoch(0).blocking();
+        epoch.collect::<datapipes::Result<Vec<_>>>()
+    };
+    let missing = dir.path().join("none");
+    for (root, pattern) in [(&*missing, "*"), (dir.path(), "*.jpg")] {
+        let error = run(root, pattern).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+    // One link that leads nowhere is one item.
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&missing, dir.path().join("broken.txt")).unwrap();
+        assert_eq!(run(dir.path(), "**/*.txt").unwrap().len(), 2);
+    }
 }
 
 #[test]

@@ -322,7 +322,9 @@ fn put_text(text: &str, to: &mut Writer<'_>) {
 /// Writes an error: its message, and the messages of its causes.
 fn encode_error(error: &Error, to: &mut Writer<'_>) {
     to.raw(&[error.kind().number()]);
-    to.raw(&[u8::from(error.is_transient())]);
+    // Whether it is fatal, by the kind or besides.
+    let fatal = !error.is_about_an_item();
+    to.raw(&[u8::from(error.is_transient()) | u8::from(fatal) << 1]);
     match error.node() {
         None => to.raw(&[0]),
         Some(node) => {
@@ -354,7 +356,10 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     let kind = u8::decode(from)?;
     let kind = ErrorKind::from_number(kind)
         .ok_or_else(|| damaged(format_args!("{kind} is no kind of error")))?;
-    let passing = bool::decode(from)?;
+    let flags = u8::decode(from)?;
+    if flags > 3 {
+        return Err(damaged("an error has unknown flags"));
+    }
     let node: Option<Arc<str>> = bool::decode(from)?
         .then(|| text(from))
         .transpose()?
@@ -363,6 +368,9 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
         .then(|| OriginReader::default().read(from))
         .transpose()?;
     let mut error = Error::new(kind, text(from)?);
+    if flags & 2 != 0 {
+        error = error.fatal();
+    }
     let causes = from.count()?;
     // Causes are dropped one within the other.
     if causes > MOST_CAUSES {
@@ -380,7 +388,7 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
         error = error.with_source(cause);
     }
     match from.number()? {
-        0 if passing => error = error.transient(),
+        0 if flags & 1 != 0 => error = error.transient(),
         0 => {}
         micros => error = error.with_retry_after(Duration::from_micros(micros - 1)),
     }

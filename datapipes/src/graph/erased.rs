@@ -210,10 +210,8 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         let mut picked = Chunk::default();
         // An error that no policy skips ends the epoch wherever it stands, and its place is not
         // that of an item.
-        let is_end = |item: &Result<Item<T>>| {
-            item.as_ref()
-                .is_err_and(|error| !error.kind().is_about_an_item())
-        };
+        let is_end =
+            |item: &Result<Item<T>>| item.as_ref().is_err_and(|error| !error.is_about_an_item());
         for place in places {
             picked.extend(rest.split_to(place.start - at).into_iter().filter(is_end));
             picked.extend(rest.split_to(place.len()));

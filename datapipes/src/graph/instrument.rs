@@ -90,7 +90,7 @@ fn unrecorded<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<
     let ends = chunk
         .iter()
         .filter_map(Result::err)
-        .any(|error| !error.kind().is_about_an_item());
+        .any(|error| !error.is_about_an_item());
     (!ends).then(|| error.at(context.node()))
 }
 

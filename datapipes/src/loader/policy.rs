@@ -7,8 +7,8 @@ use crate::{Error, ErrorKind, Result};
 /// To try a failed item again before the policy decides, put [`retry`](crate::Graph::retry) around
 /// the pipe.
 ///
-/// A policy covers errors about items. A panic, a wrong configuration or an exhausted budget always
-/// ends the epoch. [`Stats`](super::Stats) lists the skipped items.
+/// A policy covers errors about items. A panic, a wrong configuration, an exhausted budget, or a listing
+/// that breaks off or finds nothing ([`Error::fatal`]) always ends the epoch. [`Stats`](super::Stats) lists the skipped items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnError {
     /// Number of items that may be left out.
@@ -30,10 +30,6 @@ impl OnError {
     /// ([`Stats::skips`](super::Stats::skips)). Skipped items are warnings of `tracing`: the first
     /// five of an epoch with the whole error, further ones each time their number has doubled. At
     /// the end of the epoch, also of one that is dropped, a warning has the sums by node and kind.
-    ///
-    /// An error after which a source gives nothing more counts as one item, too: a listing that
-    /// breaks off, a folder that is not there. Look at the skipped items where an epoch has fewer
-    /// items than it should.
     ///
     /// # Examples
     /// ```
@@ -61,7 +57,7 @@ impl OnError {
     /// fails with the error for the consumer.
     pub(crate) fn decide(&self, before: u64, error: Error) -> Result<Error> {
         match self.most {
-            Some(most) if error.kind().is_about_an_item() => {
+            Some(most) if error.is_about_an_item() => {
                 if before < most {
                     return Ok(error);
                 }

@@ -297,7 +297,7 @@ where
                     }
                 };
                 for error in found {
-                    let ends = !error.kind().is_about_an_item();
+                    let ends = !error.is_about_an_item();
                     errors += 1;
                     if ends || failed.is_none() {
                         out.emit(Err(error)).await;

@@ -143,9 +143,7 @@ impl<T> Queues<T> {
             .as_ref()
             .and_then(|wanted| wanted[index].as_ref());
         // An error that ends the stream is wanted anywhere.
-        let is_end = item
-            .as_ref()
-            .is_err_and(|error| !error.kind().is_about_an_item());
+        let is_end = item.as_ref().is_err_and(|error| !error.is_about_an_item());
         if self.outs.is_open(index)
             && (is_end || wanted.is_none_or(|wanted| wanted.contains(place)))
         {

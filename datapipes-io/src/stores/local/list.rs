@@ -129,7 +129,7 @@ impl Source for ListFiles {
             if let Err(error) = given.end() {
                 out.emit(Err(error)).await;
             } else if index == 0 && !allow_empty {
-                out.emit(Err(Error::new(ErrorKind::NotFound, nothing)))
+                out.emit(Err(Error::new(ErrorKind::NotFound, nothing).fatal()))
                     .await;
             }
         })
@@ -286,6 +286,12 @@ impl Walk {
 
     /// Returns the error of the folder at `path`.
     fn missed(&self, error: Error) -> Missed {
+        // Without the outermost folder there is no file.
+        let error = if self.folders.is_empty() {
+            error.fatal()
+        } else {
+            error
+        };
         let folder = match self.path.as_os_str().as_encoded_bytes() {
             b"" => ".".into(),
             folder => readable(folder),

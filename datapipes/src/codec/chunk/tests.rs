@@ -22,7 +22,7 @@ fn sample() -> Chunk<u64> {
         .of(&archive)));
     chunk.push(Ok(Item::new(1, archive.child(0).named("x.jpg"))));
     chunk.push(Ok(Item::new(2, archive.child(1))));
-    chunk.push(Err(Error::io(cause).transient()));
+    chunk.push(Err(Error::io(cause).transient().fatal()));
     chunk.push(Ok(Item::new(
         3,
         Origin::joined(vec![Origin::root(1, 2), archive.child(9)], 4),
@@ -35,7 +35,10 @@ fn shown(items: Vec<Result<Item<u64>>>) -> Vec<String> {
         .into_iter()
         .map(|item| match item {
             Ok(item) => format!("{} {} {:#x}", *item, item.origin(), item.origin().key()),
-            Err(error) => format!("{error} {:?} {}", error.kind(), error.is_transient()),
+            Err(error) => {
+                let flags = (error.is_transient(), error.is_about_an_item());
+                format!("{error} {:?} {flags:?}", error.kind())
+            }
         })
         .collect()
 }
