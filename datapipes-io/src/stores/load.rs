@@ -286,3 +286,37 @@ fn load(
         Err(error) => Err(failed(&file.path, error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use datapipes::{DataLoader, Graph};
+
+    use super::*;
+    use crate::prelude::*;
+    use crate::stores::Store;
+    use crate::testing::{Reaction, Scripted};
+
+    #[test]
+    fn without_workers_one_object_of_a_store_is_requested_after_the_other() {
+        let store = Scripted::new();
+        store.usual(Reaction::default().after(Duration::from_micros(100)));
+        let keys = (0..40).map(|n| n.to_string());
+        keys.clone().for_each(|key| store.put(key.clone(), key));
+        let shared: Arc<dyn Store> = Arc::new(store.clone());
+        let files = keys
+            .clone()
+            .map(|key| FileRef::stored(shared.clone(), key, None));
+        let graph = Graph::from_vec(files.collect()).load_files().batch(16);
+        let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+        let batches: Vec<Vec<File>> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        let names = batches
+            .concat()
+            .into_iter()
+            .map(|file| file.name.to_string());
+        assert!(names.eq(keys));
+        assert_eq!(store.most_in_flight(), 1);
+    }
+}

@@ -1,12 +1,9 @@
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use datapipes::loader::Skipped;
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Result};
-use datapipes_io::stores::Store;
-use datapipes_io::testing::{Reaction, Scripted};
 use datapipes_io::{File, FileRef, LoadFiles, list_files, prelude::*};
 
 use crate::{apply, kinds, on_workers, parts};
@@ -347,25 +344,4 @@ fn no_descriptor_stays_open() {
         );
         std::thread::yield_now();
     }
-}
-
-#[test]
-fn without_workers_one_object_of_a_store_is_requested_after_the_other() {
-    let store = Scripted::new();
-    store.usual(Reaction::default().after(Duration::from_micros(100)));
-    let keys = (0..40).map(|n| n.to_string());
-    keys.clone().for_each(|key| store.put(key.clone(), key));
-    let shared: Arc<dyn Store> = Arc::new(store.clone());
-    let files = keys
-        .clone()
-        .map(|key| FileRef::stored(shared.clone(), key, None));
-    let graph = Graph::from_vec(files.collect()).load_files().batch(16);
-    let loader = DataLoader::builder(graph).workers(0).build().unwrap();
-    let batches: Vec<Vec<File>> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-    let names = batches
-        .concat()
-        .into_iter()
-        .map(|file| file.name.to_string());
-    assert!(names.eq(keys));
-    assert_eq!(store.most_in_flight(), 1);
 }
