@@ -322,7 +322,7 @@ fn put_text(text: &str, to: &mut Writer<'_>) {
 /// Writes an error: its message, and the messages of its causes.
 fn encode_error(error: &Error, to: &mut Writer<'_>) {
     to.raw(&[error.kind().number()]);
-    // Whether it is fatal, by the kind or besides.
+    // A fatal error must stay one at the other end, whether its kind or its mark makes it fatal.
     let fatal = !error.is_about_an_item();
     to.raw(&[u8::from(error.is_transient()) | u8::from(fatal) << 1]);
     match error.node() {

@@ -319,7 +319,7 @@ mod tests_at_rest {
         for path in [path("empty"), path("large"), path("folder"), fifo.clone()] {
             assert_eq!(read_at_rest(&path, HOUR, u64::MAX), None);
         }
-        // What somebody writes into a pipe stays there.
+        // Bytes that wait in a pipe are not consumed by the attempt.
         let mut both = OpenOptions::new()
             .read(true)
             .write(true)

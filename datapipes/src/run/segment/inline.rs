@@ -114,7 +114,8 @@ impl InlineChain {
                 cost.learn(own as f64 / items as f64);
             }
         }
-        // Where all the time since the last poll is too short for expensive items, there are none.
+        // The time since the last poll bounds what its items cost: if it is short, none was expensive, and
+        // the next poll need not be timed.
         let is_quick = (nanos(now - self.polled_at) as f64) < INLINE_NS * items as f64;
         self.untimed = match is_quick && self.polls.is_some() {
             true => (self.untimed + 1) % SAMPLE,
