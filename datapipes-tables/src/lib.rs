@@ -67,8 +67,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use uuid::Uuid;
 
 /// Traits with the methods that this crate adds to tables.
@@ -316,6 +316,10 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the metadata of all samples, page by page, in an order that is the same while
     /// nothing is written. `columns` are the names of the requested values.
+    ///
+    /// # Errors
+    /// An error ends the stream, and is [fatal](datapipes::Error::fatal): how many rows are missing
+    /// is unknown.
     fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
 
     /// Writes samples; for each sample, data and metadata are written together or not at all.
@@ -470,7 +474,19 @@ fn cannot(url: &str) -> Error {
 
 /// Returns a stream of one error.
 pub(crate) fn failing(error: Error) -> BoxStream<'static, Result<Metadata>> {
-    futures::stream::iter([Err(error)]).boxed()
+    until_error(futures::stream::iter([Err(error)]))
+}
+
+/// Ends a scan after its first error, which is fatal: the missing rows are unknown.
+pub(crate) fn until_error(
+    rows: impl Stream<Item = Result<Metadata>> + Send + 'static,
+) -> BoxStream<'static, Result<Metadata>> {
+    let mut failed = false;
+    let sound = move |row: &Result<Metadata>| {
+        std::future::ready(!std::mem::replace(&mut failed, row.is_err()))
+    };
+    let rows = rows.take_while(sound);
+    rows.map(|row| row.map_err(Error::fatal)).boxed()
 }
 
 #[cfg(test)]

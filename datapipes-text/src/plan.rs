@@ -412,7 +412,8 @@ fn open_windows<R: Send + 'static>(
             let mut rng = cx.rng(&cx.origin(window));
             let (rows, dropped) = match rows(window, &order, &mut rng) {
                 Ok(rows) => rows,
-                Err(error) => return out.emit(Err(error.at(cx.node()))).await,
+                // All rows of this window and the later ones are lost.
+                Err(error) => return out.emit(Err(error.at(cx.node()).fatal())).await,
             };
             let count = rows.len() as u64;
             if given == 0 {

@@ -278,7 +278,8 @@ impl Error {
     }
 
     /// Marks the error as fatal: after it nothing is known about the items that would follow, as where
-    /// a listing breaks off. No [policy](crate::OnError) skips it.
+    /// a listing breaks off. No [policy](crate::OnError) skips it. A source of your own marks each error
+    /// after which it cannot go on.
     #[must_use]
     pub fn fatal(mut self) -> Self {
         self.0.fatal = true;
@@ -433,7 +434,8 @@ impl fmt::Debug for Error {
             .field("item", &self.0.item)
             .field("message", &self.0.message)
             .field("source", &self.0.source)
-            .field("passing", &self.0.transient)
+            .field("transient", &self.0.transient)
+            .field("fatal", &self.0.fatal)
             .field("retry_after", &self.0.retry_after)
             .finish()
     }

@@ -154,9 +154,10 @@ impl<T: Send + 'static> Items<T> {
         items
     }
 
-    /// Makes a stream of one error and nothing else.
+    /// Makes a stream of one error and nothing else. The error is [fatal](Error::fatal), since all
+    /// items are lost.
     pub fn fail(error: Error) -> Self {
-        Items::from_chunk(Chunk::fail(error))
+        Items::from_chunk(Chunk::fail(error.fatal()))
     }
 
     /// Makes a stream from an async function that emits items one after another: a pipe as a plain

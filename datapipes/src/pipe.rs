@@ -249,6 +249,10 @@ pub trait Source: Send + Sync + 'static {
 
     /// Starts from the beginning. Nothing happens before the stream is polled. Items get their
     /// origins from [`Context::origin`].
+    ///
+    /// # Errors
+    /// An error takes an item's place; one after which the source cannot go on is
+    /// [fatal](crate::Error::fatal), so that no policy skips an unknown number of items.
     fn open(&self, cx: &Context) -> Items<Self::Out>;
 
     /// Returns the node's name if the user gives none.

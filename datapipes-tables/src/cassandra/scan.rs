@@ -78,12 +78,7 @@ pub(super) fn rows(table: Cassandra, columns: Vec<String>) -> BoxStream<'static,
                 .chain(rest),
         )
     };
-    let mut failed = false;
-    // After an error the missing rows would be unknown.
-    let sound = move |row: &Result<Metadata>| {
-        std::future::ready(!std::mem::replace(&mut failed, row.is_err()))
-    };
-    stream::once(begin).try_flatten().take_while(sound).boxed()
+    crate::until_error(stream::once(begin).try_flatten())
 }
 
 impl Scan {

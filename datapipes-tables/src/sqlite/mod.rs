@@ -297,7 +297,7 @@ impl Sqlite {
                 }
             }
         });
-        pages.flatten().boxed()
+        crate::until_error(pages.flatten())
     }
 }
 

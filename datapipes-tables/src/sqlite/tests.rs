@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datapipes::index::{Lookup, MapPipe};
+use datapipes::{DataLoader, Graph, OnError};
 use futures::TryStreamExt;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::testing::{check_table, sample, schema};
 use crate::{
-    Column, ColumnType, Compare, Label, RowsByIndex, TableExt, col, create, key, open, rows,
+    Column, ColumnType, Compare, Label, RetryTable, RowsByIndex, TableExt, col, create, key, open,
+    rows,
 };
 
 fn folder() -> TempDir {
@@ -559,6 +561,31 @@ async fn a_scan_goes_over_pages_and_can_be_dropped() {
         table.select(&[]).filter(deep).keys().await.unwrap().len(),
         1
     );
+}
+
+#[tokio::test]
+async fn no_policy_skips_the_rest_of_a_scan() {
+    let folder = folder();
+    let table = table(&folder);
+    let rows = (0..2 * PAGE_ROWS as u64 + 1).map(|number| sample(number, ""));
+    table.put(rows.collect()).await.unwrap();
+    let run = |table: &Sqlite| {
+        let table = RetryTable::new(table.clone(), Default::default());
+        let stream =
+            move |filter: &Filter| table.select(&["count"]).filter(filter.clone()).stream();
+        let graph = Graph::from_stream_with(move || Ok(stream(&col("count").is_null().not())));
+        let loader = DataLoader::builder(graph).on_error(OnError::skip(100));
+        let epoch = loader.build().unwrap().epoch(0).blocking();
+        epoch.collect::<Result<Vec<_>>>()
+    };
+    assert!(run(&table).unwrap().len() > PAGE_ROWS);
+    // A row of the second page or the third is damaged.
+    let connection = Connection::open(folder.path().join("a.db")).unwrap();
+    let damage =
+        "UPDATE photos_metadata SET count = 'x' WHERE key = (SELECT max(key) FROM photos_metadata)";
+    assert_eq!(connection.execute(damage, ()).unwrap(), 1);
+    let error = run(&table).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
 }
 
 /// Returns values that are often equal to each other, and unusual values.

@@ -1,7 +1,7 @@
 //! Tests of pack plans.
 
 use datapipes::testing::check_source;
-use datapipes::{Checkpoint, DataLoader, Uneven};
+use datapipes::{Checkpoint, DataLoader, OnError, Uneven};
 
 use super::*;
 use crate::{TokenWidth, TokenWriter};
@@ -26,6 +26,28 @@ pub(super) fn lengths(count: usize) -> Vec<usize> {
 fn keeps_the_contract() {
     let (_dir, store) = store(&lengths(40));
     check_source(&PackPlan::new(store, 16).step(4).window(12));
+}
+
+#[test]
+fn no_policy_skips_the_rest_of_a_plan() {
+    let bytes = |numbers: &[u64]| {
+        numbers
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect::<Vec<_>>()
+    };
+    let run = |ends: &[u64]| {
+        let index = Some(("a.index".into(), bytes(ends).into()));
+        let tokens = vec![0; 12].into();
+        let store = TokenStore::from_flat("a.ds", tokens, TokenWidth::U16, index).unwrap();
+        let rows = PackPlan::new(store, 2).step(1).window(1).graph();
+        let loader = DataLoader::builder(rows).on_error(OnError::skip(100));
+        let epoch = loader.build().unwrap().epoch(0).blocking();
+        epoch.collect::<Result<Vec<_>>>()
+    };
+    assert_eq!(run(&[2, 4, 6]).unwrap().len(), 3);
+    // The second document ends before it begins.
+    assert_eq!(run(&[2, 1, 6]).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 fn loader(plan: &PackPlan, rank: u64, world: u64) -> DataLoader<Vec<Packed>> {

@@ -7,8 +7,12 @@ use crate::{Error, ErrorKind, Result};
 /// To try a failed item again before the policy decides, put [`retry`](crate::Graph::retry) around
 /// the pipe.
 ///
-/// A policy covers errors about items. A panic, a wrong configuration, an exhausted budget, or a listing
-/// that breaks off or finds nothing ([`Error::fatal`]) always ends the epoch. [`Stats`](super::Stats) lists the skipped items.
+/// A policy covers errors about items. A panic, a wrong configuration and an exhausted budget always
+/// end the epoch, and so does an error that is [fatal](Error::fatal), since an unknown number of items
+/// is lost: a listing that breaks off or finds nothing, a scan of a table or a plan of packed rows that
+/// breaks off, a source or a pipe that fails as a whole ([`Items::fail`](crate::Items::fail)). A file
+/// counts as one item, whatever was left in it when it could not be read on, and so does a folder within
+/// a listing that cannot be read. [`Stats`](super::Stats) lists the skipped items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnError {
     /// Number of items that may be left out.

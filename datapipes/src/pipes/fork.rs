@@ -162,15 +162,30 @@ mod tests {
     #[tokio::test]
     async fn errors_are_told_alike_to_all() {
         let cx = Context::default();
-        let error = crate::Error::user("no label")
-            .of(&cx.origin(7))
-            .at(&"label".into());
-        let text = error.to_string();
-        let input = Items::<u8>::from_results([Err(error)]);
-        for output in Fork::new(3).split(input, &cx) {
-            let seen: Vec<_> = output.collect().await;
-            assert_eq!(seen[0].as_ref().unwrap_err().to_string(), text);
-            assert_eq!(seen.len(), 1);
+        let error = |error: crate::Error| error.of(&cx.origin(7)).at(&"label".into());
+        let pause = std::time::Duration::from_millis(7);
+        for error in [
+            error(crate::Error::user("no label")),
+            error(crate::Error::user("no more labels").fatal()),
+            error(crate::Error::new(crate::ErrorKind::Io, "cut").transient()),
+            error(crate::Error::user("busy").with_retry_after(pause)),
+        ] {
+            let facts = |error: &crate::Error| {
+                let (transient, pause) = (error.is_transient(), error.retry_after());
+                (
+                    error.to_string(),
+                    error.is_about_an_item(),
+                    transient,
+                    pause,
+                )
+            };
+            let expected = facts(&error);
+            let input = Items::<u8>::from_results([Err(error)]);
+            for output in Fork::new(3).split(input, &cx) {
+                let seen: Vec<_> = output.collect().await;
+                assert_eq!(facts(seen[0].as_ref().unwrap_err()), expected);
+                assert_eq!(seen.len(), 1);
+            }
         }
     }
 

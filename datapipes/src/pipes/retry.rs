@@ -76,7 +76,7 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                             Err(error)
                                 if left > 0
                                     && place >= given
-                                    && error.is_about_an_item()
+                                    && error.kind().is_about_an_item()
                                     && worth(&error) =>
                             {
                                 left -= 1;

@@ -180,7 +180,14 @@ fn copy(error: &Error) -> Error {
     if let Some(item) = error.item() {
         copy = copy.of(item);
     }
-    copy
+    if !error.is_about_an_item() {
+        copy = copy.fatal();
+    }
+    match error.retry_after() {
+        Some(pause) => copy.with_retry_after(pause),
+        None if error.is_transient() => copy.transient(),
+        None => copy,
+    }
 }
 
 struct SharedInput<T> {

@@ -148,7 +148,7 @@ where
         let stream = futures::stream::once(async move { make() })
             .map(|made| match made {
                 Ok(stream) => stream.left_stream(),
-                Err(error) => futures::stream::iter([Err(error)]).right_stream(),
+                Err(error) => futures::stream::iter([Err(error.fatal())]).right_stream(),
             })
             .flatten()
             .enumerate()
@@ -343,8 +343,8 @@ impl<T: Send + 'static> Graph<T> {
     /// Gives the elements of a stream that `make` makes anew for each epoch, in order.
     ///
     /// # Errors
-    /// An error of `make` is the only item of that epoch; an error of the stream takes an item's
-    /// place.
+    /// An error of `make` ends that epoch, whatever the [policy](crate::OnError). An error of the stream
+    /// takes an item's place; mark it as [`Error::fatal`] if the stream cannot go on after it.
     ///
     /// # Examples
     /// ```
@@ -400,6 +400,23 @@ impl<T: Send + 'static> Graph<T> {
 mod tests {
     use super::*;
     use crate::testing::check_source;
+    use crate::{DataLoader, OnError};
+
+    #[test]
+    fn no_policy_skips_all_items_of_a_source_or_pipe_that_does_not_begin() {
+        let closed = || Error::user("not there");
+        let stream = Graph::<u64>::from_stream_with(move || {
+            Err::<futures::stream::Empty<Result<u64>>, _>(closed())
+        });
+        let pipe = Graph::range(0..9).through(move |_: Items<u64>| Items::<u64>::fail(closed()));
+        for graph in [stream, pipe] {
+            let loader = DataLoader::builder(graph)
+                .on_error(OnError::skip(9))
+                .build();
+            let all: Result<Vec<u64>> = loader.unwrap().epoch(0).blocking().collect();
+            assert!(all.unwrap_err().to_string().ends_with("not there"));
+        }
+    }
 
     #[test]
     fn sources_keep_the_contract() {

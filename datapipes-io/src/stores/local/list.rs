@@ -94,7 +94,7 @@ impl Source for ListFiles {
                 let found = finding.as_mut().take_output();
                 let (walk, found) = match found.expect("it was waited for") {
                     Ok(walked) => walked,
-                    Err(error) => return out.emit(Err(error)).await,
+                    Err(error) => return out.emit(Err(error.fatal())).await,
                 };
                 if found.is_empty() {
                     break;

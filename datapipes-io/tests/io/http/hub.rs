@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use datapipes::{Backoff, DataLoader, Graph, Indexed};
+use datapipes::{Backoff, DataLoader, Graph, Indexed, OnError};
 use datapipes_io::formats::{IndexedJsonLines, JsonLines};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Hub, resilient};
@@ -296,6 +296,25 @@ async fn row_66_listings_that_lie_are_named_and_end() {
         true,
     );
     assert_eq!(listed(&store, "").await, ["a", "b"]);
+}
+
+#[test]
+fn row_66_no_policy_skips_the_rest_of_a_listing() {
+    let hub = hub();
+    let files = || {
+        let graph = hub.open(URL).list_files("**");
+        let loader = DataLoader::builder(graph).on_error(OnError::skip(100));
+        let epoch = loader.build().unwrap().epoch(0).blocking();
+        epoch
+            .map(|file| Ok(file?.name().into_owned()))
+            .collect::<datapipes::Result<Vec<_>>>()
+    };
+    assert_eq!(files().unwrap().len(), 4);
+    // The second page is refused.
+    let second = format!("{}&cursor=1", FakeHub::tree_path(OLD, ""));
+    hub.hub.on(&second, [status(500, "no")]);
+    let error = files().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 #[tokio::test]
