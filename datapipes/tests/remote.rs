@@ -186,6 +186,33 @@ fn the_sequence_is_that_of_one_process() {
 }
 
 #[test]
+fn settings_of_a_part_reach_the_workers() {
+    let remote = remote();
+    let address = remote.address();
+    let settings = ("x".repeat(3), vec![7u64, 9]);
+    // Computed where the settings are, and by what process.
+    let graph = Graph::range(0..200).on_workers_with(remote, settings, |numbers, (text, add)| {
+        let (text, add) = (text.clone(), add.clone());
+        numbers.map(move |n| {
+            (
+                n + add[0] * add[1],
+                text.clone(),
+                u64::from(std::process::id()),
+            )
+        })
+    });
+    let loader = DataLoader::builder(graph).build().unwrap();
+    let _machine = Machine::start(address, 1);
+    let all: Vec<(u64, String, u64)> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+    let sums = all.iter().map(|(n, text, _)| (*n, &**text));
+    assert!(sums.eq((0..200).map(|n| (n + 63, "xxx"))));
+    assert!(
+        all.iter()
+            .all(|(_, _, id)| *id != u64::from(std::process::id()))
+    );
+}
+
+#[test]
 fn an_epoch_goes_on_from_a_checkpoint_with_other_workers() {
     let here = loader(graph(None, part));
     let remote1 = remote();

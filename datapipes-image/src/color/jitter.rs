@@ -205,6 +205,37 @@ mod tests {
     }
 
     #[test]
+    fn factors_are_drawn_in_the_range_that_was_set() {
+        let draws = |jitter: ColorJitter| {
+            let mut rng = Rng::from_key([5, 0, 0, 0]);
+            let drawn: Vec<(usize, f64)> = (0..200).flat_map(|_| jitter.draw(&mut rng)).collect();
+            let ends = |(least, most): (f64, f64), &(_, value): &(usize, f64)| {
+                (least.min(value), most.max(value))
+            };
+            let which = drawn[0].0;
+            assert!(drawn.iter().all(|draw| draw.0 == which));
+            (which, drawn.iter().fold((f64::MAX, f64::MIN), ends))
+        };
+        let new = ColorJitter::new;
+        for (jitter, place, (least, most)) in [
+            (new().brightness_range(1.25, 1.5), 0, (1.25, 1.5)),
+            (new().contrast_range(0.25, 0.75), 1, (0.25, 0.75)),
+            (new().saturation_range(2.0, 3.0), 2, (2.0, 3.0)),
+            (new().hue_range(-0.25, -0.125), 3, (-0.25, -0.125)),
+        ] {
+            let (which, found) = draws(jitter);
+            let width = most - least;
+            assert_eq!(which, place);
+            assert!((least..least + width / 8.0).contains(&found.0), "{found:?}");
+            assert!((most - width / 8.0..most).contains(&found.1), "{found:?}");
+        }
+        let mut image = Image::new(1, 1, 1, vec![40]).unwrap();
+        let twice = new().brightness_range(2.0, 2.0);
+        twice.apply(&mut image, &mut Rng::from_key([0; 4])).unwrap();
+        assert_eq!(image, Image::new(1, 1, 1, vec![80]).unwrap());
+    }
+
+    #[test]
     fn the_order_matters_and_each_is_drawn() {
         let jitter = ColorJitter::new()
             .brightness(0.5)

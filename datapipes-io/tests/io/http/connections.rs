@@ -69,6 +69,20 @@ async fn row_57_a_reset_without_a_word_is_tried_once_more_at_once() {
     assert_eq!(server.requests_to("/always").len(), 2);
 }
 
+#[tokio::test]
+async fn row_70_a_connection_is_kept_open_for_the_idle_timeout() {
+    for (limit, connections) in [(Duration::from_secs(60), 1), (Duration::ZERO, 2)] {
+        let server = BadHttp::start();
+        server.on("/k", [object("good")]);
+        let store = Http::builder(&server.url()).idle_timeout(limit);
+        let store = store.build().unwrap();
+        for _ in 0..2 {
+            assert_eq!(store.read("k").await.unwrap(), "good");
+        }
+        assert_eq!(server.connections(), connections, "{limit:?}");
+    }
+}
+
 /// The variables are read by another process, which runs this test again.
 #[tokio::test]
 async fn row_65_proxies_of_the_environment_are_used_only_if_asked_for() {

@@ -549,3 +549,37 @@ async fn connections_are_used_again_and_there_may_be_many() {
         .await;
     assert!(done.into_inner() == 100 && service.connections() > 8);
 }
+
+/// The variables are read by another process, which runs this test again.
+#[tokio::test]
+async fn proxies_of_the_environment_are_used_only_if_asked_for() {
+    const CHILD: &str = "DATAPIPES_TEST_PROXY_CHILD";
+    if let Ok(url) = std::env::var(CHILD) {
+        let bucket = || alone(Cloud::s3("bucket")).endpoint(&url).keys("id", "key");
+        let direct = bucket().build().unwrap();
+        assert_eq!(direct.read("k").await.unwrap(), "direct");
+        let proxied = bucket().proxies_of_environment().build().unwrap();
+        assert_eq!(proxied.read("k").await.unwrap(), "by proxy");
+        return;
+    }
+    let server = Service::new(|request| request.object(b"direct", "\"v\""));
+    let proxy = Service::new(|request| request.object(b"by proxy", "\"v\""));
+    let name = "stores::cloud::tests::proxies_of_the_environment_are_used_only_if_asked_for";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", name])
+        .env(CHILD, server.url())
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy");
+    for variable in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+        child.env(variable, proxy.url());
+    }
+    let output = child.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    assert_eq!((server.requests().len(), proxy.requests().len()), (1, 1));
+    assert!(proxy.requests()[0].target.starts_with(&server.url()));
+}
