@@ -41,7 +41,7 @@ struct Inner {
 pub(crate) struct RunInfo {
     pub seed: u64,
     pub epoch: u64,
-    /// True if the node works for a cache alone: its work is that of epoch 0.
+    /// True if the node works for a cache: its work is that of epoch 0.
     pub for_cache: bool,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
@@ -256,8 +256,8 @@ impl Context {
         self.0.run.seed
     }
 
-    /// Returns the epoch, from 0. A node whose output only a [cache](field@crate::Hints::renames)
-    /// reads is always in epoch 0.
+    /// Returns the epoch, from 0. A node upstream of a [cache](field@crate::Hints::renames) is always in
+    /// epoch 0.
     pub fn epoch(&self) -> u64 {
         match self.0.run.for_cache {
             true => 0,

@@ -398,8 +398,12 @@ fn ledger_adds_up(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     );
     prop_assert_eq!(root.items, delivered, "{}", stats);
 
-    let repeats =
-        spec.any(&|step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..)));
+    let repeats = spec.any(&|step| {
+        matches!(
+            step,
+            Step::Repeat(_) | Step::RepeatCached(..) | Step::Cycle(_) | Step::Mix(..)
+        )
+    });
     for (name, line) in &tree.lines {
         let (kind, node) = (kind(name), &nodes[name]);
         let above: Option<Vec<&NodeStats>> = line

@@ -433,6 +433,32 @@ fn rounds_in_a_cache_differ() {
 }
 
 #[test]
+fn a_later_round_of_a_cache_of_rounds_goes_on_in_a_new_process() {
+    let make = || cached(None).repeat(2).cache(100).repeat(2);
+    goes_on_in_a_new_process(make, 1, 107);
+    let make = || {
+        Graph::range(0..20)
+            .shuffle(20)
+            .repeat(2)
+            .cache(100)
+            .repeat(2)
+    };
+    goes_on_in_a_new_process(make, 1, 67);
+}
+
+#[test]
+fn a_later_epoch_of_a_fork_with_a_cache_in_one_branch_goes_on_in_a_new_process() {
+    for place in [13, 51] {
+        let make = || {
+            let random = |n, rng: &mut datapipes::Rng| n * 1000 + rng.below(1000);
+            let [cached, past] = Graph::range(0..40).shuffle(40).map_with_rng(random).fork();
+            Graph::concat([cached.cache(100), past.map(|n| n + 1_000_000)])
+        };
+        goes_on_in_a_new_process(make, 2, place);
+    }
+}
+
+#[test]
 fn a_later_epoch_of_a_cache_of_data_by_index_goes_on_in_a_new_process() {
     let make = || Indexed::range(20).shuffle().repeat(2).fetch().cache(100);
     let all = make().collect().unwrap();

@@ -89,6 +89,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         problems.extend(checked.divides_among_ranks(node));
     }
     problems.extend(checked.names_differ());
+    problems.extend(checked.passes_no_cache_by_in_rounds());
     if let Some(problem) = checked.rank_exists() {
         problems.push(problem);
     } else {
@@ -385,6 +386,19 @@ impl Checked<'_> {
         twice
             .map(|(name, count)| format!("{name}: {count} nodes have this name"))
             .collect()
+    }
+
+    /// Requires that no repeat runs what a cache keeps past the cache.
+    fn passes_no_cache_by_in_rounds(&self) -> Vec<String> {
+        let passed = self.flow.caches_passed_by().into_iter();
+        let problem = |ids: [usize; 3]| {
+            let [node, cache, repeat] = ids.map(|id| &self.flow.nodes[id].name);
+            format!(
+                "{cache}: keeps what comes of `{node}`, which `{repeat}` runs again past the cache; put the cache above \
+                 `{node}`, or the repeat above both, or give each its own source"
+            )
+        };
+        passed.map(problem).collect()
     }
 
     /// The rank is one of the ranks.

@@ -27,8 +27,8 @@ pub(crate) struct FlowNode {
     for_cache: ForCache,
 }
 
-/// Degree to which a node works for a cache alone: what the cache keeps must not depend on the pass
-/// that fills it.
+/// Degree to which a node works for a cache: what the cache keeps must not depend on the pass that
+/// fills it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ForCache {
     No,
@@ -61,7 +61,7 @@ impl FlowNode {
         )
     }
 
-    /// Returns true if the node works for a cache alone, always as in epoch 0.
+    /// Returns true if a cache is downstream of the node, which always works as in epoch 0.
     pub(crate) fn is_for_cache(&self) -> bool {
         self.for_cache != ForCache::No
     }
@@ -71,6 +71,15 @@ impl FlowNode {
         match self.for_cache {
             ForCache::Yes => 0,
             ForCache::InRounds | ForCache::No => round,
+        }
+    }
+
+    /// Returns the degree to which the node has its inputs work for a cache.
+    fn asks_of_inputs(&self) -> ForCache {
+        match self.node.op {
+            _ if self.hints().renames => ForCache::Yes,
+            Op::Rerun(_) => self.for_cache.min(ForCache::InRounds),
+            _ => self.for_cache,
         }
     }
 
@@ -114,21 +123,50 @@ impl Flow {
         flow
     }
 
-    /// Marks the nodes that work for a cache alone, from the root up.
+    /// Marks the nodes that work for a cache, from the root up.
     fn find_nodes_for_caches(&mut self) {
-        self.nodes[self.root.0].for_cache = ForCache::No;
         for id in (0..self.nodes.len()).rev() {
-            let FlowNode { node, inputs, .. } = &self.nodes[id];
-            let above = match node.op {
-                _ if node.hints.renames => ForCache::Yes,
-                Op::Rerun(_) => self.nodes[id].for_cache.min(ForCache::InRounds),
-                _ => self.nodes[id].for_cache,
-            };
-            for (input, _) in inputs.clone() {
+            let asked = self.nodes[id].asks_of_inputs();
+            for (input, _) in self.nodes[id].inputs.clone() {
                 let input = &mut self.nodes[input].for_cache;
-                *input = above.min(*input);
+                *input = asked.max(*input);
             }
         }
+    }
+
+    /// Returns each node that works for a cache and is read past that cache in rounds of a repeat;
+    /// with the cache, and the repeat. Its items would have the same origins in all rounds.
+    pub(crate) fn caches_passed_by(&self) -> Vec<[usize; 3]> {
+        let mut repeats: Vec<Option<usize>> = vec![None; self.nodes.len()];
+        let mut found = Vec::new();
+        for (id, node) in self.nodes.iter().enumerate().rev() {
+            let repeat = match node.node.op {
+                Op::Rerun(_) => Some(id),
+                _ => repeats[id],
+            };
+            for &(input, _) in &node.inputs {
+                repeats[input] = repeats[input].or(repeat);
+                let past = node.asks_of_inputs() < self.nodes[input].for_cache;
+                let cache = self.cache_below(input);
+                found.extend(
+                    repeat
+                        .zip(cache)
+                        .filter(|_| past)
+                        .map(|(repeat, cache)| [input, cache, repeat]),
+                );
+            }
+        }
+        found
+    }
+
+    /// Returns the first cache downstream of a node.
+    fn cache_below(&self, node: usize) -> Option<usize> {
+        let mut below = vec![false; self.nodes.len()];
+        below[node] = true;
+        (node + 1..self.nodes.len()).find(|&id| {
+            below[id] = self.nodes[id].inputs.iter().any(|&(input, _)| below[input]);
+            below[id] && self.nodes[id].hints().renames
+        })
     }
 
     fn add(&mut self, node: &Arc<Node>, seen: &mut HashMap<*const Node, usize>) -> usize {
@@ -150,8 +188,7 @@ impl Flow {
             inputs,
             readers: Vec::new(),
             source: 0,
-            // As far as its readers are.
-            for_cache: ForCache::Yes,
+            for_cache: ForCache::No,
         });
         seen.insert(Arc::as_ptr(node), id);
         id

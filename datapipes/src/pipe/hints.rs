@@ -141,7 +141,7 @@ pub struct Hints {
     pub selects: bool,
     /// True if a node that [selects](field@Hints::selects) may give an item another origin in later
     /// rounds of a [`repeat`](crate::Graph::repeat), as a cache does: children of the origins of the
-    /// first round. Everything that only such a node reads works as in round 0 of epoch 0, in each
+    /// first round. Everything upstream of such a node works as in round 0 of epoch 0, in each
     /// pass: what a cache keeps does not depend on the pass that filled it. The
     /// [replay](crate::DataLoader::replay) does not take a sample that it does not find for one
     /// that nothing makes. Defaults to false.

@@ -141,8 +141,9 @@ impl<T: Clone + Send + Sync + 'static> Graph<T> {
     ///
     /// Put the cache before every shuffle and augmentation, which are frozen otherwise: everything
     /// downstream sees the items of round 0 of epoch 0, whenever the cache was filled, and also if
-    /// it keeps nothing. Only where another branch reads the same data past the cache, by a
-    /// [`fork`](Graph::fork), it holds those of the pass that filled it. A pass that was dropped, or in which
+    /// it keeps nothing. So does another branch that reads the same data past the cache, by a
+    /// [`fork`](Graph::fork) or a [`demux`](Graph::demux): put a shuffle that is to differ from epoch
+    /// to epoch after the split. A pass that was dropped, or in which
     /// an item failed, keeps nothing, and the next pass tries again. With more than `most` items
     /// nothing is kept, every epoch runs everything upstream, and a warning is logged. The cache
     /// belongs to this node of the graph: all loaders of the graph share it, each rank keeps its

@@ -41,6 +41,32 @@ fn all_mistakes_are_found_at_once() {
 }
 
 #[test]
+fn no_repeat_runs_what_a_cache_keeps_past_the_cache() {
+    let halves = |repeated: bool| {
+        let numbers = Graph::range(0..9).shuffle(9);
+        let numbers = if repeated { numbers.repeat(2) } else { numbers };
+        let [cached, past] = numbers.fork();
+        Graph::concat([cached.cache(9), past])
+    };
+    let found = problems(DataLoader::builder(halves(false).map(|n| n).repeat(2)));
+    assert_eq!(
+        found,
+        [
+            "cache: keeps what comes of `fork`, which `repeat` runs again past the cache; put the cache above `fork`, or \
+             the repeat above both, or give each its own source"
+        ]
+    );
+    let allowed = [
+        halves(false),
+        halves(true),
+        halves(false).cache(18).repeat(2),
+    ];
+    for graph in allowed {
+        assert!(DataLoader::builder(graph).build().is_ok());
+    }
+}
+
+#[test]
 fn ranks_without_a_sharding_filter_would_see_duplicates() {
     let found = problems(DataLoader::builder(Graph::range(0..10)).rank(0, 2));
     assert_eq!(found.len(), 2);

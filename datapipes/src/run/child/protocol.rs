@@ -67,7 +67,7 @@ impl Wire for Hello {
 pub(crate) struct RunFacts {
     pub seed: u64,
     pub epoch: u64,
-    /// True if the part works for a cache alone.
+    /// True if the part works for a cache.
     pub for_cache: bool,
     pub rank: Rank,
     pub uneven: Option<Uneven>,

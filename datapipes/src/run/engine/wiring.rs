@@ -474,6 +474,7 @@ impl EpochRun {
     ) -> Box<dyn FnMut(u64) -> AnyItems + Send> {
         let (run, above) = (self.clone(), self.engine.flow.nodes[id].inputs[0]);
         let edge = self.engine.flow.nodes[above.0].node.edge.clone();
+        let round = self.engine.flow.nodes[id].own_round(round);
         // The round in which an epoch is resumed; later rounds begin.
         let mut resumed = recorder
             .as_ref()
