@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const HEAVIEST: usize = 1 << 24;
 /// Encodes the items of an edge whose type the caller does not know.
 pub(crate) trait ChunkWire: Send + Sync {
     /// Writes some of the items and errors of a `Chunk<T>`, by their places. A value that cannot be
-    /// written becomes an error.
+    /// written, or whose encoding panics, becomes an error.
     fn encode<'a>(&self, chunk: &'a (dyn Any + Send), places: Range<usize>, to: &mut Writer<'a>);
     /// Reads a `Chunk<T>`.
     fn decode(&self, from: &mut Reader<'_>) -> Result<Box<dyn Any + Send>>;
@@ -100,7 +101,12 @@ fn encode<'a, T: Wire>(
                 .for_each(|origin| origins.write(origin, to));
         }
     }
-    T::encode_all(&chunk.values()[values], to)
+    caught(|| T::encode_all(&chunk.values()[values], to))
+}
+
+/// Runs a user's code; a panic of it is an error.
+fn caught<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(Error::panic(payload)))
 }
 
 /// Writes the items one by one: a value that cannot be written is an error in its place.
@@ -175,7 +181,7 @@ fn decode<T: Wire>(from: &mut Reader<'_>) -> Result<Chunk<T>> {
                 .collect::<Result<Vec<_>>>()?
         }
     };
-    let column = T::decode_all(values, from)?;
+    let column = caught(|| T::decode_all(values, from))?;
     let mut chunk = match run {
         Some(first) => Chunk::run(column, Origin::from_raw(first)),
         None => Chunk::from_columns(column, origins),

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapipes::{DType, DataLoader, Error, ErrorKind, Graph, OnError, Processes, Result, Tensor};
+use datapipes::{
+    DType, DataLoader, Error, ErrorKind, Graph, OnError, Processes, Reader, Result, Tensor, Wire,
+    Writer,
+};
 
 use super::parents::{succeeds, this_test};
 
@@ -302,6 +305,78 @@ fn errors_are_what_they_are_on_threads() {
         )
     };
     assert_eq!(skipped(0), skipped(2));
+}
+
+/// A number that panics on its way to another process, or on arrival.
+#[derive(Clone)]
+struct Panics {
+    number: u64,
+    on_arrival: bool,
+}
+
+impl Panics {
+    fn check(&self, here: bool) {
+        assert!(!here || self.number != 17, "no way");
+    }
+}
+
+impl Wire for Panics {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.number.encode(to)?;
+        self.check(!self.on_arrival);
+        self.on_arrival.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (number, on_arrival) = (u64::decode(from)?, bool::decode(from)?);
+        let panics = Panics { number, on_arrival };
+        panics.check(on_arrival);
+        Ok(panics)
+    }
+}
+
+/// A panic of an encoding is that of a step: no policy skips it, and no process dies of it. Bytes
+/// that nobody can read cost their item; the error says why.
+#[test]
+fn row_1_a_panic_of_an_encoding_is_an_error_of_its_item() {
+    let there = |on_arrival: bool| {
+        let items = Graph::range(0..60).map(move |number| Panics { number, on_arrival });
+        items.in_processes(1, |items| items.map(|item| item.number))
+    };
+    let back = |on_arrival: bool| {
+        let numbers = Graph::range(0..60);
+        let items = numbers.in_processes_with(1, on_arrival, |numbers, &on_arrival| {
+            numbers.map(move |number| Panics { number, on_arrival })
+        });
+        items.map(|item| item.number)
+    };
+    for on_arrival in [false, true] {
+        for graph in [there(on_arrival), back(on_arrival)] {
+            let builder = DataLoader::builder(graph).workers(2);
+            let loader = builder.on_error(OnError::skip(9)).build().unwrap();
+            let all: Result<Vec<u64>> = loader.epoch(0).blocking().collect();
+            let stats = loader.stats().unwrap();
+            let error = match all {
+                Err(error) => {
+                    let mut parts = stats
+                        .segments
+                        .iter()
+                        .filter_map(|part| part.processes.as_ref());
+                    assert_eq!(parts.next().unwrap().died, 0);
+                    assert_eq!((error.kind(), on_arrival), (ErrorKind::Panic, false));
+                    error.to_string()
+                }
+                Ok(all) => {
+                    assert_eq!(all.len(), 59);
+                    assert!(on_arrival);
+                    stats.skipped_items[0].error.clone()
+                }
+            };
+            assert!(
+                error.contains(": 0:17: ") && error.contains("no way"),
+                "{error}"
+            );
+        }
+    }
 }
 
 /// Row 1: a panic in a child is the error that it is on a thread.
