@@ -39,6 +39,8 @@ pub(crate) struct Waits {
     /// Nanoseconds waited less those worked.
     excess: AtomicI64,
     far: AtomicBool,
+    /// True if the last work that waited did so for long, so that what it waits for is distant.
+    distant: AtomicBool,
     /// Number of works in a row that were too short to have waited, up to [`SHORT`]; negative after one
     /// that has waited, or may have.
     short: AtomicI32,
@@ -48,6 +50,11 @@ impl Waits {
     /// Returns true if the work waits, so that many are to be in flight.
     pub(super) fn is_far(&self) -> bool {
         self.far.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the work waits for something distant. What a network waits for is not known.
+    pub(super) fn is_distant(&self) -> bool {
+        self.distant.load(Ordering::Relaxed)
     }
 
     /// Records that the segment waits for something else than blocking work, such as a network.
@@ -101,6 +108,9 @@ impl Waits {
             0
         };
         self.short.store(short, Ordering::Relaxed);
+        if waited {
+            self.distant.store(ns >= LONG_NS, Ordering::Relaxed);
+        }
         self.learn(if waited { ns } else { -ns });
     }
 }

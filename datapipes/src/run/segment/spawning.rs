@@ -367,6 +367,11 @@ impl Spawning {
             self.flight.turn();
             let on_workers = self.flight.work == Work::Cpu;
             self.shared.gauge.on_workers.store(on_workers, Relaxed);
+            let waits = self.shared.waits.as_ref();
+            if !on_workers && waits.is_some_and(|waits| waits.is_distant()) {
+                // That the data is not near was seen on the workers.
+                self.flight.concurrency.open(0);
+            }
             // The cost of an item is time on a worker for one kind of work, time in flight for the
             // other.
             let known = &self.settings.learned.item_ns;
