@@ -23,8 +23,8 @@
 //!
 //! The first requests are few, since many to a server nearby make a queue, and the time of the queue
 //! would be taken for the time of the link. If none completes within [`PROBE_TIME`], the data is not near,
-//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After 2.5
-//! times as long the number doubles, and again, so that it is larger the longer the round trip is.
+//! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After twice
+//! as long the number doubles, and again, so that it is larger the longer the round trip is.
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
 //! as in TCP's slow start.
@@ -41,7 +41,7 @@ pub(crate) const PROBE: usize = 8;
 const PROBE_TIME: Duration = Duration::from_millis(8);
 /// Time after which morsels that are due begin even if answers are on the way, and no more are due before
 /// one has completed.
-const LAST: Duration = Duration::from_millis(72);
+const LAST: Duration = Duration::from_millis(64);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.
 const ARRIVING: u64 = 4;
@@ -74,10 +74,8 @@ const LEAST_MORSELS: usize = 8;
 const PART: usize = 3;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;
-/// Number of crowded rounds before the first such trial of an epoch that begins with what an earlier
-/// one found.
-const EARLY: u32 = 4;
-/// Number of crowded rounds between two such trials, at first and at most.
+/// Number of crowded rounds between two such trials, at first and at most; also before the first one
+/// of an epoch that begins with what an earlier one found.
 const HOLD: u32 = 32;
 const MOST_HOLD: u32 = 256;
 
@@ -159,7 +157,7 @@ impl Concurrency {
             round: Round::default(),
             age: 0.0,
             tried: None,
-            left: best.map_or(1, |_| EARLY),
+            left: best.map_or(1, |_| HOLD),
             hold: HOLD,
         };
         Concurrency {
@@ -193,7 +191,7 @@ impl Concurrency {
         }
         self.size = self.far_size.min(self.most);
         self.far_size *= 2;
-        self.due = Some(due * 5 / 2).filter(|&due| due <= LAST);
+        self.due = Some(due * 2).filter(|&due| due < LAST);
     }
 
     /// Returns the number found so far; during a trial, the number before it.
@@ -288,13 +286,9 @@ impl Measured {
         if !round.wanted {
             return size;
         }
-        if self.rates.len() == ROUNDS {
-            self.rates.pop_front();
-        }
-        self.rates
-            .push_back((rate, size.min(round.of) as f64 / mean));
-        // A trial over a short link costs little, and what is known of it may be wrong at first.
-        let is_early = self.left == 1 && mean < SHORT;
+        self.record(rate, size.min(round.of) as f64 / mean);
+        // A trial near by costs little, and what is known may be the time of a queue at first.
+        let is_early = self.left == 1 && mean < SHORT && size <= 2 * PROBE;
         let part = (size / PART).max(ALWAYS.0 as usize);
         let may_shrink = size > part.max(self.passes(ALWAYS) as usize);
         if may_shrink && (is_early || mean > CROWDED * self.best) {
@@ -310,11 +304,22 @@ impl Measured {
         (self.enough().min(MOST_GROWTH * round.of as f64) as usize).max(size)
     }
 
+    /// Records the throughput of a round: as a whole, and while morsels were in flight.
+    fn record(&mut self, whole: f64, busy: f64) {
+        if self.rates.len() == ROUNDS {
+            self.rates.pop_front();
+        }
+        self.rates.push_back((whole, busy));
+    }
+
     /// Learns from the trial of a part of `whole`, and returns the number to have in flight.
     fn judge(&mut self, whole: usize, part: usize, mean: f64, rate: f64) -> usize {
         self.best = mean;
         // A part that has only its part of the throughput meets no queue, and nor does the whole.
-        let enough = match rate * whole as f64 > FILLED * self.rate() * part as f64 {
+        let fills = rate * whole as f64 > FILLED * self.rate() * part as f64;
+        // What was measured while the number grew may be less.
+        self.record(rate, part as f64 / mean);
+        let enough = match fills {
             true => self.enough().min(whole as f64),
             false => GAIN * whole as f64 + self.passes(SPARE),
         };
