@@ -437,6 +437,11 @@ impl Iterator for OriginsIter {
 }
 
 impl<T> ChunkIter<T> {
+    /// Returns the values that are still to come, without the errors among them.
+    pub fn values(&self) -> &[T] {
+        self.values.as_slice()
+    }
+
     /// Moves the next values and their origins to the ends of two columns, and returns how many: at
     /// most `most`, and none after the next error. If it is fewer than `most`, the iterator goes on
     /// with an error, or is at its end. Costs less than moving items one by one.

@@ -204,6 +204,11 @@ impl Origin {
 
     /// Returns the item's own name, without its parents'.
     pub fn name(&self) -> Option<&str> {
+        self.shared_name().map(|name| &**name)
+    }
+
+    /// Returns the name as [`name`](Origin::name) does, to be kept without a copy.
+    pub fn shared_name(&self) -> Option<&Arc<str>> {
         match self.link.as_deref() {
             Some(Link::Named(_, name)) => Some(name),
             _ => None,

@@ -193,12 +193,16 @@ pub(super) const TOGETHER: usize = 32;
 /// Returns the file with a name in its origin, which errors of this step and of later steps show,
 /// and its own name.
 pub(super) fn named(file: Item<FileRef>) -> (Item<FileRef>, Arc<str>) {
-    let name: Arc<str> = file.name().into();
-    let file = match file.origin().name() {
-        Some(_) => file,
-        None => file.named(name.clone()),
+    let name = file.name();
+    let (name, is_named) = match file.origin().shared_name() {
+        // That of a listed file.
+        Some(known) if **known == *name => (known.clone(), true),
+        known => (name.into(), known.is_some()),
     };
-    (file, name)
+    match is_named {
+        true => (file, name),
+        false => (file.named(name.clone()), name),
+    }
 }
 
 impl Loading {
@@ -257,11 +261,11 @@ impl Loading {
     fn load_local<T>(&self, files: Chunk<FileRef>, made: fn(Loaded) -> T) -> Chunk<T> {
         let mut reader = FileReader::new(&self.buffers, self.most, &self.cx);
         let mut loaded = Chunk::with_capacity(files.len());
-        let mut files = files.into_iter().collect::<Vec<_>>().into_iter();
+        let mut files = files.into_iter();
         while let Some(item) = files.next() {
             let load = |item| {
                 let (item, name) = named(item);
-                item.try_map(|file| load(&mut reader, file, name, files.as_slice()).map(made))
+                item.try_map(|file| load(&mut reader, file, name, files.values()).map(made))
             };
             loaded.push(item.and_then(load));
         }
@@ -274,7 +278,7 @@ fn load(
     reader: &mut FileReader<'_>,
     file: FileRef,
     name: Arc<str>,
-    later: &[Result<Item<FileRef>>],
+    later: &[FileRef],
 ) -> Result<Loaded> {
     match reader.read(&file.path, later) {
         Ok(Ok(Content::Whole(data))) => Ok(Loaded::Whole(File::new(name, data))),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Context, ErrorKind, Item};
+use datapipes::{Context, ErrorKind};
 
 use super::buffers::{Buffers, Stock};
 use super::folder::OpenFolder;
@@ -65,12 +65,10 @@ impl<'a> FileReader<'a> {
     pub(in crate::stores) fn read(
         &mut self,
         path: &Path,
-        later: &[datapipes::Result<Item<FileRef>>],
+        later: &[FileRef],
     ) -> io::Result<Result<Content, Wrong>> {
-        self.folder.prepare(path, |places| {
-            let item = later.get(places - 1)?;
-            item.as_ref().ok().map(|file| &*file.path)
-        });
+        self.folder
+            .prepare(path, |places| later.get(places - 1).map(|file| &*file.path));
         let cx = self.cx;
         retried(cx, || self.try_read(path, later.len()))
     }
