@@ -511,8 +511,7 @@ impl TokenStore {
     /// Returns all documents with labels as data by index, for a store with a
     /// [mask](TokenStore::loss). Everything else is as in [`documents`](TokenStore::documents).
     pub fn labelled_documents(&self) -> Indexed<Tokens> {
-        self.read_in_a_row();
-        Indexed::new(LabelledDocuments(self.clone()))
+        self.by_number("labelled_documents", TokenStore::labelled_document)
     }
 
     /// Returns all documents as data by index: `store.documents().shuffle().shard().fetch()`.
@@ -526,8 +525,17 @@ impl TokenStore {
     /// # Errors
     /// An item that cannot be read is an error as in [`document`](TokenStore::document).
     pub fn documents(&self) -> Indexed<Vec<u32>> {
+        self.by_number("documents", TokenStore::document)
+    }
+
+    fn by_number<T: Weigh + Send + 'static>(
+        &self,
+        name: &'static str,
+        read: fn(&TokenStore, u64) -> Result<T>,
+    ) -> Indexed<T> {
         self.read_in_a_row();
-        Indexed::new(Documents(self.clone()))
+        let store = self.clone();
+        Indexed::new(Documents { store, name, read })
     }
 
     /// Returns the tokens cut into windows of `length`, as data by index: window `i` has tokens
@@ -797,63 +805,35 @@ impl TokenStore {
     }
 }
 
-/// Documents by number.
-struct Documents(TokenStore);
-
-#[async_trait]
-impl MapPipe for Documents {
-    type Out = Vec<u32>;
-
-    fn len(&self) -> u64 {
-        self.0.document_count()
-    }
-    async fn get(&self, number: u64) -> Result<Vec<u32>> {
-        self.0.document(number)
-    }
-    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Vec<u32>>> {
-        numbers
-            .iter()
-            .map(|&number| self.0.document(number))
-            .collect()
-    }
-    fn revision(&self) -> Revision {
-        self.0.revision("")
-    }
-    fn name(&self) -> String {
-        "documents".to_owned()
-    }
-    fn weigh(&self, ids: &Vec<u32>) -> Option<usize> {
-        Some(ids.weigh())
-    }
+/// Documents by number, as a function reads them.
+struct Documents<T> {
+    store: TokenStore,
+    name: &'static str,
+    read: fn(&TokenStore, u64) -> Result<T>,
 }
 
-/// Documents with labels by number.
-struct LabelledDocuments(TokenStore);
-
 #[async_trait]
-impl MapPipe for LabelledDocuments {
-    type Out = Tokens;
+impl<T: Weigh + Send + 'static> MapPipe for Documents<T> {
+    type Out = T;
 
     fn len(&self) -> u64 {
-        self.0.document_count()
+        self.store.document_count()
     }
-    async fn get(&self, number: u64) -> Result<Tokens> {
-        self.0.labelled_document(number)
+    async fn get(&self, number: u64) -> Result<T> {
+        (self.read)(&self.store, number)
     }
-    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Tokens>> {
-        let numbers = numbers.iter();
-        numbers
-            .map(|&number| self.0.labelled_document(number))
-            .collect()
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<T>> {
+        let read = |&number| (self.read)(&self.store, number);
+        numbers.iter().map(read).collect()
     }
     fn revision(&self) -> Revision {
-        self.0.revision("")
+        self.store.revision("")
     }
     fn name(&self) -> String {
-        "labelled_documents".to_owned()
+        self.name.to_owned()
     }
-    fn weigh(&self, tokens: &Tokens) -> Option<usize> {
-        Some(tokens.weigh())
+    fn weigh(&self, document: &T) -> Option<usize> {
+        Some(document.weigh())
     }
 }
 
