@@ -1,7 +1,6 @@
 //! A loader of this library as one of burn's.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
-use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result};
+use datapipes::{
+    BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result, opaque_debug,
+};
 
 use crate::count::{Count, GivenCounts};
 use crate::epoch::{Batches, Convert, Made, Reading};
@@ -594,16 +595,7 @@ impl<B, O> Clone for BurnLoader<B, O> {
     }
 }
 
-impl<B, O> fmt::Debug for BurnLoader<B, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BurnLoader")
-            .field("loader", &self.loader)
-            .field("device", &self.device)
-            .field("given", &self.given)
-            .field("next", &self.next)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(BurnLoader<B, O> { loader, device, given, next });
 
 impl<B: Send + 'static, O: Send + 'static> burn_core::data::dataloader::DataLoader<O>
     for BurnLoader<B, O>

@@ -3,10 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh};
+use datapipes::{
+    Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh, opaque_debug,
+};
 
 use crate::tokenize::fingerprint;
 use crate::{Tokenizer, Tokens};
@@ -274,11 +275,4 @@ impl Pipe<Tokens> for Fim {
     }
 }
 
-impl fmt::Debug for Fim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fim")
-            .field("rate", &self.rate)
-            .field("spm_rate", &self.spm_rate)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Fim { rate, spm_rate });

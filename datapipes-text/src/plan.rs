@@ -12,7 +12,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datapipes::index::Permutation;
-use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source};
+use datapipes::{
+    Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source, opaque_debug,
+};
 
 use crate::pack::Row;
 use crate::{Overflow, Packed, RowLayout, TokenStore, Tokens};
@@ -509,14 +511,7 @@ impl PartialEq for PlannedRow {
     }
 }
 
-impl fmt::Debug for PlannedRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlannedRow")
-            .field("pieces", &self.pieces)
-            .field("cost", &self.cost)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(PlannedRow { pieces, cost });
 
 /// Figures of a [`PackPlan`].
 #[derive(Clone, Debug, PartialEq)]

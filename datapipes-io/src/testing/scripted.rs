@@ -2,13 +2,12 @@
 //! requests.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
@@ -142,13 +141,7 @@ impl Reaction {
     }
 }
 
-impl fmt::Debug for Reaction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reaction")
-            .field("latency", &self.latency)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Reaction { latency });
 
 impl Scripted {
     /// Returns a store without objects.
@@ -260,11 +253,7 @@ impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Scripted {
     }
 }
 
-impl fmt::Debug for Scripted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scripted").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Scripted {});
 
 /// A request in flight.
 struct Flying(Arc<Mutex<State>>);

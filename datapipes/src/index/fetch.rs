@@ -1,6 +1,5 @@
 //! A pipe that looks up each key it receives.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::combined::too_few;
@@ -30,11 +29,7 @@ impl<L: ?Sized> Clone for Fetch<L> {
     }
 }
 
-impl<L: ?Sized> fmt::Debug for Fetch<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetch").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Fetch<L: ?Sized> {});
 
 /// Looks up several keys. A panic is reported for the key it happened to, even if several keys were
 /// asked for at once.

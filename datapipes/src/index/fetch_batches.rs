@@ -1,6 +1,5 @@
 //! A pipe that looks up batches of keys.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::Lookup;
@@ -17,11 +16,7 @@ impl<L> FetchBatches<L> {
     }
 }
 
-impl<L: ?Sized> fmt::Debug for FetchBatches<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FetchBatches").finish_non_exhaustive()
-    }
-}
+opaque_debug!(FetchBatches<L: ?Sized> {});
 
 impl<K, L> Pipe<Vec<K>> for FetchBatches<L>
 where

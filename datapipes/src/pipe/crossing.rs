@@ -1,6 +1,5 @@
 //! Transfer of a pipe that wants a process of its own into that process.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -34,8 +33,4 @@ impl<In: Wire, Out: Wire> Crossing<In, Out> {
     }
 }
 
-impl<In, Out> fmt::Debug for Crossing<In, Out> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crossing").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Crossing < In, Out > {});

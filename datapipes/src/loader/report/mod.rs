@@ -9,7 +9,6 @@ mod sampler;
 pub(super) mod svg;
 mod timeline;
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -264,13 +263,7 @@ impl Drop for ReportWriter {
     }
 }
 
-impl fmt::Debug for ReportWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReportWriter")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(ReportWriter { path });
 
 #[cfg(test)]
 mod tests;

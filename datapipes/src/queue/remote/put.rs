@@ -1,7 +1,6 @@
 //! The end that puts messages in.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::IoSlice;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -49,14 +48,7 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Frame(pub(super) Vec<u8>);
 
-impl fmt::Debug for RemotePut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemotePut")
-            .field("held", &self.held)
-            .field("gone", &self.gone)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(RemotePut { held, gone });
 
 impl RemotePut {
     /// Makes a put end of a connection.

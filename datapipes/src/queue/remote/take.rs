@@ -1,6 +1,5 @@
 //! The end that takes messages out.
 
-use std::fmt;
 use std::io;
 use std::task::{Context, Poll, ready};
 
@@ -134,13 +133,7 @@ impl Drop for Payload {
     }
 }
 
-impl fmt::Debug for RemoteTake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteTake")
-            .field("end", &self.end)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(RemoteTake { end });
 
 impl RemoteTake {
     /// Makes a take end of a connection, for messages of at most `most` bytes.
