@@ -17,7 +17,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// Implements `Wire` for an enum: the number of the variant, and its value if it has one.
+/// Implements `Wire` for an enum: the number of the variant, and its values if it has some.
 ///
 /// A value in another encoding names its functions: `3 Json(json: encode_json, decode_json)`.
 #[doc(hidden)]
@@ -25,15 +25,15 @@ macro_rules! wire_struct {
 macro_rules! wire_enum {
     ($type:ident { $(
         $(#[$attribute:meta])*
-        $number:literal $variant:ident $(($value:ident $(: $encode:path, $decode:path)?))?
+        $number:literal $variant:ident $(($($value:ident $(: $encode:path, $decode:path)?),+))?
     ),* $(,)? }) => {
         impl $crate::Wire for $type {
             fn encode<'a>(&'a self, to: &mut $crate::Writer<'a>) -> $crate::Result<()> {
                 match self {
                     $($(#[$attribute])*
-                    $type::$variant $(($value))? => {
+                    $type::$variant $(($($value),+))? => {
                         to.number($number);
-                        $($crate::wire_enum!(@encode $value to $($encode)?)?;)?
+                        $($($crate::wire_enum!(@encode $value to $($encode)?)?;)+)?
                     })*
                 }
                 Ok(())
@@ -41,10 +41,10 @@ macro_rules! wire_enum {
             fn decode(from: &mut $crate::Reader<'_>) -> $crate::Result<Self> {
                 Ok(match from.number()? {
                     $($(#[$attribute])*
-                    $number => $type::$variant $(({
+                    $number => $type::$variant $(($({
                         let $value = $crate::wire_enum!(@decode from $($decode)?)?;
                         $value
-                    }))?,)*
+                    }),+))?,)*
                     other => {
                         let what = format_args!("{} has no variant {other}", stringify!($type));
                         return Err($crate::Reader::damaged(what));

@@ -13,6 +13,8 @@ pub struct Rank {
     pub world: usize,
 }
 
+wire_struct!(Rank { index, world });
+
 impl Default for Rank {
     fn default() -> Self {
         Rank { index: 0, world: 1 }
@@ -56,7 +58,9 @@ pub enum Uneven {
     Error,
 }
 
-/// Policies by the numbers that stand for them in checkpoints and between processes.
+wire_enum!(Uneven { 0 Drop, 1 Pad, 2 Allow, 3 Error });
+
+/// Policies by the numbers that stand for them in checkpoints.
 const POLICIES: [Option<Uneven>; 5] = [
     None,
     Some(Uneven::Drop),

@@ -83,6 +83,8 @@ pub(crate) struct Needed {
     pub then: usize,
 }
 
+wire_struct!(Needed { first, then });
+
 impl Needed {
     /// Items that are of use one by one.
     pub const ONE: Needed = Needed { first: 1, then: 1 };

@@ -64,8 +64,8 @@ impl Child {
         reports: TakeEnd,
         body: Body,
     ) -> Result<Child> {
-        let mut writer = Writer::new();
-        Order::Hello.write(&mut writer);
+        let (mut writer, hello) = (Writer::new(), Order::Hello);
+        hello.encode(&mut writer)?;
         plan.hello.encode(&mut writer)?;
         orders.send(writer, Weight { items: 1, bytes: 0 })?;
         Ok(Child {

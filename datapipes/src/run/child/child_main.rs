@@ -117,7 +117,7 @@ pub(super) fn serve(connect: impl AsyncFnOnce() -> Result<ChildEnds>) -> Result<
             leave.set_unable(error);
         }
         let mut writer = Writer::new();
-        answer.write(&mut writer)?;
+        answer.encode(&mut writer)?;
         poll_fn(|cx| reports.poll_ready(cx)).await;
         reports.send(writer, Weight { items: 1, bytes: 0 })?;
         poll_fn(|cx| reports.poll_flush(cx)).await?;
@@ -174,7 +174,7 @@ struct LoadedPart {
 
 impl LoadedPart {
     fn make(hello: &Parcel, lifeline: Option<OwnedFd>) -> Result<LoadedPart> {
-        let hello = whole(hello, |from| match Order::read(from)? {
+        let hello = whole(hello, |from| match Order::decode(from)? {
             Order::Hello => Hello::decode(from),
             other => Err(Error::new(
                 ErrorKind::Protocol,
@@ -672,8 +672,8 @@ impl Server {
             Leave::None if !fits && job.makes_items() => {
                 job.leave = Leave::Asked(Instant::now());
                 // The item, and its copy in the message.
-                let (number, bytes) = (job.number, 2 * heaviest);
-                self.report(&Report::Ask { number, bytes })?;
+                let ask = Report::Ask(job.number, 2 * heaviest);
+                self.report(&ask)?;
                 return Ok(Poll::Pending);
             }
             _ => {}
@@ -744,7 +744,7 @@ impl Server {
 
     fn order(&mut self, parcel: &Parcel) -> Result<()> {
         let mut from = parcel.reader();
-        match Order::read(&mut from)? {
+        match Order::decode(&mut from)? {
             Order::Job(facts, grants) => {
                 let chunk = self.part.input.decode(&mut from)?;
                 from.end()?;
@@ -840,7 +840,7 @@ impl Server {
         let done = is_last.then(|| self.end_of(job, Counted::new()));
         let report = Report::Output(number, counted, done);
         let mut writer = Writer::of_job(number);
-        report.write(&mut writer)?;
+        report.encode(&mut writer)?;
         let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
         self.part.output.encode(&*chunk.chunk, places, &mut writer);
         // A user's step may not report the weight of its output; the encoded length is known here.
@@ -899,7 +899,7 @@ impl Server {
 
     fn report(&mut self, report: &Report) -> Result<()> {
         let mut writer = Writer::new();
-        report.write(&mut writer)?;
+        report.encode(&mut writer)?;
         self.reports.send(writer, Weight { items: 1, bytes: 0 })
     }
 }

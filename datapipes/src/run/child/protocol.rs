@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::batch_buffer::RowFormat;
-use crate::codec::{Parcel, damaged};
+use crate::codec::Parcel;
 use crate::context::Counters;
 use crate::graph::Recipe;
 use crate::run::morsel::Needed;
-use crate::{DType, Error, Processes, Rank, Reader, Result, Uneven, Wire, Writer};
+use crate::{Error, Processes, Rank, Reader, Result, Uneven, Wire};
 
 /// First message to a child.
 pub(crate) struct Hello {
@@ -33,34 +33,18 @@ pub(crate) struct Hello {
     pub heartbeat_timeout: Option<Duration>,
 }
 
-impl Wire for Hello {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.recipes.encode(to)?;
-        self.names.encode(to)?;
-        self.sources.encode(to)?;
-        self.signature.encode(to)?;
-        self.processes.encode(to)?;
-        self.level.encode(to)?;
-        self.overlap.encode(to)?;
-        self.fills.encode(to)?;
-        self.room.encode(to)?;
-        self.heartbeat_timeout.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Hello {
-            recipes: Wire::decode(from)?,
-            names: Wire::decode(from)?,
-            sources: Wire::decode(from)?,
-            signature: Wire::decode(from)?,
-            processes: Wire::decode(from)?,
-            level: Wire::decode(from)?,
-            overlap: Wire::decode(from)?,
-            fills: Wire::decode(from)?,
-            room: Wire::decode(from)?,
-            heartbeat_timeout: Wire::decode(from)?,
-        })
-    }
-}
+wire_struct!(Hello {
+    recipes,
+    names,
+    sources,
+    signature,
+    processes,
+    level,
+    overlap,
+    fills,
+    room,
+    heartbeat_timeout,
+});
 
 /// Hints about the run that a job belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,6 +59,17 @@ pub(crate) struct RunFacts {
     pub largest_item: Option<u64>,
     pub round: u64,
 }
+
+wire_struct!(RunFacts {
+    seed,
+    epoch,
+    for_cache,
+    rank,
+    uneven,
+    max_inflated,
+    largest_item,
+    round,
+});
 
 /// Order from parent to child. The chunk of a job follows the order.
 #[derive(Debug, PartialEq)]
@@ -113,153 +108,16 @@ pub(super) struct JobFacts {
     pub needed: Needed,
 }
 
-impl Order {
-    pub(super) fn write(&self, to: &mut Writer<'_>) {
-        match self {
-            Order::Hello => to.raw(&[0]),
-            Order::Alive(at) => {
-                to.raw(&[4]);
-                to.number(*at);
-            }
-            Order::Job(facts, grants) => {
-                let JobFacts {
-                    number,
-                    run,
-                    alone,
-                    heaviest,
-                    taken,
-                    needed,
-                } = facts;
-                to.raw(&[1]);
-                let uneven = Uneven::number(run.uneven);
-                let Rank { index, world } = run.rank;
-                let (index, world) = (index as u64, world as u64);
-                let (inflated, largest) = (run.max_inflated, run.largest_item);
-                for n in [
-                    *number,
-                    run.seed,
-                    run.epoch,
-                    u64::from(run.for_cache),
-                    index,
-                    world,
-                    uneven,
-                    inflated.unwrap_or(u64::MAX),
-                    largest.unwrap_or(u64::MAX),
-                    run.round,
-                    u64::from(*alone),
-                    *heaviest as u64,
-                    *taken as u64,
-                    needed.first as u64,
-                    needed.then as u64,
-                ] {
-                    to.number(n);
-                }
-                match grants {
-                    None => to.raw(&[0]),
-                    Some(Grants {
-                        wanted: (dtype, len),
-                        rows,
-                    }) => {
-                        to.raw(&[1, *dtype as u8]);
-                        to.number(*len as u64);
-                        to.number(rows.len() as u64);
-                        for row in rows {
-                            to.raw(&[u8::from(row.is_some())]);
-                            if let Some((memory, place)) = row {
-                                to.number(*memory);
-                                to.number(*place as u64);
-                            }
-                        }
-                    }
-                }
-            }
-            Order::Cancel(number) => {
-                to.raw(&[2]);
-                to.number(*number);
-            }
-            Order::Allow(number) => {
-                to.raw(&[3]);
-                to.number(*number);
-            }
-        }
-    }
-
-    pub(super) fn read(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(match u8::decode(from)? {
-            0 => Order::Hello,
-            1 => {
-                let mut n = [0; 15];
-                for n in &mut n {
-                    *n = from.number()?;
-                }
-                let [
-                    number,
-                    seed,
-                    epoch,
-                    for_cache,
-                    index,
-                    world,
-                    uneven,
-                    inflated,
-                    largest,
-                    round,
-                    alone,
-                    heaviest,
-                    taken,
-                    first,
-                    then,
-                ] = n;
-                let uneven = Uneven::from_number(uneven)
-                    .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
-                let rank = Rank {
-                    index: index as usize,
-                    world: world as usize,
-                };
-                let told = |bytes| Some(bytes).filter(|&bytes| bytes < u64::MAX);
-                let run = RunFacts {
-                    seed,
-                    epoch,
-                    for_cache: for_cache != 0,
-                    rank,
-                    uneven,
-                    max_inflated: told(inflated),
-                    largest_item: told(largest),
-                    round,
-                };
-                let facts = JobFacts {
-                    number,
-                    run,
-                    alone: alone != 0,
-                    heaviest: heaviest as usize,
-                    taken: taken as usize,
-                    needed: Needed {
-                        first: first.max(1) as usize,
-                        then: then.max(1) as usize,
-                    },
-                };
-                let grants = bool::decode(from)?.then(|| -> Result<Grants> {
-                    let wanted = (DType::decode(from)?, usize::decode(from)?);
-                    let rows = (0..from.count()?).map(|_| {
-                        Ok(if bool::decode(from)? {
-                            Some((from.number()?, usize::decode(from)?))
-                        } else {
-                            None
-                        })
-                    });
-                    Ok(Grants {
-                        wanted,
-                        rows: rows.collect::<Result<_>>()?,
-                    })
-                });
-                Order::Job(facts, grants.transpose()?)
-            }
-            2 => Order::Cancel(from.number()?),
-            3 => Order::Allow(from.number()?),
-            4 => Order::Alive(from.number()?),
-            other => return Err(damaged(format_args!("{other} is no order"))),
-        })
-    }
-}
+wire_enum!(Order { 0 Hello, 1 Job(facts, grants), 2 Cancel(number), 3 Allow(number), 4 Alive(at) });
+wire_struct!(Grants { wanted, rows });
+wire_struct!(JobFacts {
+    number,
+    run,
+    alone,
+    heaviest,
+    taken,
+    needed,
+});
 
 /// Report from child to parent. The chunk of an output follows the report.
 #[derive(Debug)]
@@ -273,10 +131,7 @@ pub(super) enum Report {
     Done(Done),
     Log(LogLine),
     /// Asks for bytes for the next item of a job. Until they are allowed, the job is not continued.
-    Ask {
-        number: u64,
-        bytes: usize,
-    },
+    Ask(u64, usize),
     /// The child wishes to end after the jobs that it has.
     Leaving,
     /// Answers [`Order::Alive`] by what it said.
@@ -308,114 +163,34 @@ pub(super) struct LogLine {
     pub text: String,
 }
 
-impl Done {
-    fn write<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        to.number(self.number);
-        to.number(self.busy);
-        to.number(self.spent);
-        self.counted.encode(to)?;
-        to.raw(&[u8::from(self.waits), u8::from(self.wanted.is_some())]);
-        if let Some((dtype, len)) = self.wanted {
-            to.raw(&[dtype as u8]);
-            to.number(len as u64);
-        }
-        Ok(())
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self> {
-        let (number, busy, spent) = (from.number()?, from.number()?, from.number()?);
-        let counted = Wire::decode(from)?;
-        let waits = bool::decode(from)?;
-        let wanted = if bool::decode(from)? {
-            Some((DType::decode(from)?, usize::decode(from)?))
-        } else {
-            None
-        };
-        Ok(Done {
-            number,
-            busy,
-            spent,
-            counted,
-            wanted,
-            waits,
-        })
-    }
-}
-
-impl Report {
-    pub(super) fn write<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        match self {
-            Report::Ready => to.raw(&[0]),
-            Report::Refused(error) => {
-                to.raw(&[1]);
-                error.encode(to)?;
-            }
-            Report::Output(number, counted, done) => {
-                to.raw(&[2]);
-                to.number(*number);
-                counted.encode(to)?;
-                to.raw(&[u8::from(done.is_some())]);
-                if let Some(done) = done {
-                    done.write(to)?;
-                }
-            }
-            Report::Done(done) => {
-                to.raw(&[3]);
-                done.write(to)?;
-            }
-            Report::Log(LogLine {
-                level,
-                target,
-                text,
-            }) => {
-                to.raw(&[4, *level]);
-                target.encode(to)?;
-                text.encode(to)?;
-            }
-            Report::Ask { number, bytes } => {
-                to.raw(&[5]);
-                to.number(*number);
-                to.number(*bytes as u64);
-            }
-            Report::Leaving => to.raw(&[6]),
-            Report::Alive(at) => {
-                to.raw(&[7]);
-                to.number(*at);
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn read(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(match u8::decode(from)? {
-            0 => Report::Ready,
-            1 => Report::Refused(Error::decode(from)?),
-            2 => {
-                let (number, counted) = (from.number()?, Wire::decode(from)?);
-                let done = bool::decode(from)?.then(|| Done::read(from));
-                Report::Output(number, counted, done.transpose()?)
-            }
-            3 => Report::Done(Done::read(from)?),
-            4 => Report::Log(LogLine {
-                level: Wire::decode(from)?,
-                target: Wire::decode(from)?,
-                text: Wire::decode(from)?,
-            }),
-            5 => Report::Ask {
-                number: from.number()?,
-                bytes: usize::decode(from)?,
-            },
-            6 => Report::Leaving,
-            7 => Report::Alive(from.number()?),
-            other => return Err(damaged(format_args!("{other} is no report"))),
-        })
-    }
-}
+wire_enum!(Report {
+    0 Ready,
+    1 Refused(error),
+    2 Output(number, counted, done),
+    3 Done(done),
+    4 Log(line),
+    5 Ask(number, bytes),
+    6 Leaving,
+    7 Alive(at),
+});
+wire_struct!(Done {
+    number,
+    busy,
+    spent,
+    counted,
+    wanted,
+    waits,
+});
+wire_struct!(LogLine {
+    level,
+    target,
+    text
+});
 
 /// Takes any message as a report and as an order.
 #[cfg(all(feature = "testing", feature = "remote"))]
 pub(super) fn hear(parcel: &Parcel) {
-    if let Ok(Report::Output(_, counts, done)) = Report::read(&mut parcel.reader()) {
+    if let Ok(Report::Output(_, counts, done)) = Report::decode(&mut parcel.reader()) {
         let counters = Counters::default();
         counts.iter().for_each(|counts| count(&counters, counts));
         let mut all = Counted::new();
@@ -424,7 +199,7 @@ pub(super) fn hear(parcel: &Parcel) {
         all.iter().for_each(|counts| uncount(&counters, counts));
     }
     let mut from = parcel.reader();
-    if let Ok(Order::Hello) = Order::read(&mut from) {
+    if let Ok(Order::Hello) = Order::decode(&mut from) {
         let _ = Hello::decode(&mut from);
     }
 }
@@ -499,6 +274,7 @@ pub(super) fn whole<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DType, Writer};
 
     #[test]
     fn orders_arrive() {
@@ -533,8 +309,8 @@ mod tests {
             Order::Job(facts, Some(grants)),
         ] {
             let mut writer = Writer::new();
-            order.write(&mut writer);
-            assert_eq!(whole(&Parcel::of(writer), Order::read).unwrap(), order);
+            order.encode(&mut writer).unwrap();
+            assert_eq!(whole(&Parcel::of(writer), Order::decode).unwrap(), order);
         }
     }
 
@@ -559,19 +335,16 @@ mod tests {
                 target: "a::b".into(),
                 text: "hm".into(),
             }),
-            Report::Ask {
-                number: 6,
-                bytes: 1 << 34,
-            },
+            Report::Ask(6, 1 << 34),
             Report::Leaving,
             Report::Alive(1 << 42),
         ];
         for report in reports {
             let mut writer = Writer::new();
-            report.write(&mut writer).unwrap();
+            report.encode(&mut writer).unwrap();
             let parcel = Parcel::of(writer);
             assert_eq!(
-                format!("{:?}", whole(&parcel, Report::read).unwrap()),
+                format!("{:?}", whole(&parcel, Report::decode).unwrap()),
                 format!("{report:?}")
             );
         }

@@ -27,7 +27,7 @@ use super::protocol::{Counted, Done, Order};
 use super::slots::ChildSlot;
 use crate::graph::AnyChunk;
 use crate::queue::{SharedMemory, Weight};
-use crate::{Error, ErrorKind, Result, Writer};
+use crate::{Error, ErrorKind, Result, Wire, Writer};
 
 /// Least number of bytes that a job on its way to a child counts: what a worker holds of it before it
 /// begins, besides its input.
@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
         places: Option<Range<usize>>,
     ) -> Result<bool> {
         let mut writer = Writer::new();
-        order.write(&mut writer);
+        order.encode(&mut writer)?;
         let has_input = places.is_some();
         if let Some(places) = places {
             let task = self.tasks.back().expect("the order is about it");

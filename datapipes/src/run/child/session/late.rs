@@ -56,10 +56,10 @@ impl Session<'_> {
         let (number, is_done) = match report {
             Report::Output(number, _, done) => (*number, done.is_some()),
             Report::Done(done) => (done.number, true),
-            Report::Ask { number, .. } => (*number, false),
+            Report::Ask(number, _) => (*number, false),
             _ => return Ok(false),
         };
-        let is_question = matches!(report, Report::Ask { .. });
+        let is_question = matches!(report, Report::Ask(..));
         let is_first = self.first_job() == Some(number);
         if !is_question && !is_first && (self.late.is_some() || !self.lost.is_empty()) {
             return Err(damaged(format_args!(

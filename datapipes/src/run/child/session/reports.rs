@@ -11,7 +11,7 @@ use super::{End, Session};
 use crate::codec::{Parcel, damaged};
 use crate::run::child::log::tell;
 use crate::run::child::protocol::{Done, Report};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Wire};
 
 /// Greatest number of bytes that a child may ask for: more than a process can have.
 const MOST_ASKED: usize = 1 << 48;
@@ -76,7 +76,7 @@ impl Session<'_> {
 
     pub(super) fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
         let mut from = parcel.reader();
-        let report = Report::read(&mut from)?;
+        let report = Report::decode(&mut from)?;
         if !matches!(report, Report::Output(..)) {
             from.end()?;
         }
@@ -144,7 +144,7 @@ impl Session<'_> {
                 }
             }
             Report::Done(done) => self.done(done)?,
-            Report::Ask { number, bytes } => {
+            Report::Ask(number, bytes) => {
                 let task = self.tasks.iter_mut().find(|task| task.number == number);
                 let task = task.ok_or_else(|| {
                     damaged(format_args!(

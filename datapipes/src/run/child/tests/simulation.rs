@@ -37,7 +37,7 @@ use crate::run::child::remote::{Arrival, Entrance, RemoteWorker, Workers};
 use crate::run::child::slots::SlotsShared;
 use crate::run::segment::Segment;
 use crate::run::segment::tests::{Jobs, segment, settings as segment_settings};
-use crate::{Arity, Chunk, Rank, Remote, Result, Rng, Work, Writer, settings};
+use crate::{Arity, Chunk, Rank, Remote, Result, Rng, Wire, Work, Writer, settings};
 
 /// Time of an item at a worker that is not slow: some come together in a job.
 const ITEM: Duration = Duration::from_millis(1);
@@ -165,7 +165,7 @@ impl Process {
 
     async fn order(&mut self, parcel: &Parcel) -> Option<()> {
         let mut from = parcel.reader();
-        match Order::read(&mut from).expect("an order") {
+        match Order::decode(&mut from).expect("an order") {
             Order::Hello => {
                 self.may_hang().await?;
                 sleep(self.machine.making.get()).await;
@@ -242,7 +242,7 @@ impl Process {
             _ => {
                 let report = Report::Output(number, counted, None);
                 let mut writer = Writer::new();
-                report.write(&mut writer).ok()?;
+                report.encode(&mut writer).ok()?;
                 self.wire.encode(&*job.chunk, places, &mut writer);
                 let weight = Weight { items: 1, bytes: 0 };
                 self.reports.send(writer, weight).ok()?;
@@ -262,7 +262,7 @@ impl Process {
         chunk: Option<(&(dyn Any + Send), std::ops::Range<usize>)>,
     ) -> Option<()> {
         let mut writer = Writer::new();
-        report.write(&mut writer).ok()?;
+        report.encode(&mut writer).ok()?;
         if let Some((chunk, places)) = chunk {
             self.wire.encode(chunk, places, &mut writer);
         }
@@ -288,10 +288,7 @@ impl Process {
             0 => Report::Done(done),
             1 => Report::Output(number, Counted::new(), Some(done)),
             2 => Report::Output(number, vec![vec![u64::MAX; 70]; 9], None),
-            3 => Report::Ask {
-                number: rng.next_u64(),
-                bytes: usize::MAX,
-            },
+            3 => Report::Ask(rng.next_u64(), usize::MAX),
             _ => {
                 let mut writer = Writer::new();
                 let len = rng.next_u64() % 64;
