@@ -62,10 +62,10 @@ impl Args {
         args
     }
 
-    /// Ends the program if there is more than one word.
-    pub fn one_word(self, usage: &str) -> Args {
-        match self.words.get(1) {
-            Some(second) => refuse(&format!("one word too many: {second}"), usage),
+    /// Ends the program if there are more words.
+    pub fn at_most(self, words: usize, usage: &str) -> Args {
+        match self.words.get(words) {
+            Some(word) => refuse(&format!("one word too many: {word}"), usage),
             None => self,
         }
     }
@@ -86,6 +86,12 @@ impl Args {
                 "--help lists the options",
             ),
         }
+    }
+
+    /// Returns the value of an option; without one the program ends.
+    pub fn required<T: FromStr<Err: std::fmt::Display>>(&self, key: &str, usage: &str) -> T {
+        self.get(key)
+            .unwrap_or_else(|| refuse(&format!("--{key} is missing"), usage))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use datapipes::BoxError;
 
@@ -22,15 +22,16 @@ pub struct Question {
     pub method: &'static str,
 }
 
-/// Reads the arguments before `--`, and the program after it with its own.
+/// Reads the arguments before `end`, and the program after it with its own.
 pub fn parse(
     given: impl Iterator<Item = OsString>,
+    end: &str,
     flags: &[&str],
     known: &[&str],
     usage: &str,
 ) -> (Args, Option<Command>) {
     let mut given = given.collect::<Vec<_>>().into_iter();
-    let own: Vec<OsString> = given.by_ref().take_while(|arg| arg != "--").collect();
+    let own: Vec<OsString> = given.by_ref().take_while(|arg| arg != end).collect();
     let args = Args::of(own.into_iter(), flags, known, usage);
     let program = given.next().map(|program| {
         let mut program = Command::new(program);
@@ -41,13 +42,13 @@ pub fn parse(
 }
 
 /// Returns the program, or ends with the usage.
-pub fn required(program: Option<Command>, usage: &str) -> Command {
-    program.unwrap_or_else(|| refuse("the program is missing: -- PROGRAM", usage))
+pub fn required(program: Option<Command>, end: &str, usage: &str) -> Command {
+    program.unwrap_or_else(|| refuse(&format!("the program is missing: {end} PROGRAM"), usage))
 }
 
 /// Runs the program with a question, and prints its answer. What it prints otherwise goes to
 /// standard error.
-pub fn ask(mut program: Command, question: Question) -> Result<(), BoxError> {
+pub fn ask(mut program: Command, question: Question) -> Result<ExitCode, BoxError> {
     let Question {
         name: variable,
         value,
@@ -82,5 +83,5 @@ pub fn ask(mut program: Command, question: Question) -> Result<(), BoxError> {
     if !status.success() {
         return Err(format!("{name}: {status}").into());
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

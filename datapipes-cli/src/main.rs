@@ -13,6 +13,7 @@ mod tune;
 #[cfg(unix)]
 mod worker;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 const USAGE: &str = "datapipes COMMAND …
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     let Some(command) = given.next() else {
         args::refuse("a command is missing", USAGE)
     };
-    match &*command.to_string_lossy() {
+    let outcome = match &*command.to_string_lossy() {
         "blame" => blame::main(given),
         "inspect" => inspect::main(given),
         "lock" => lock::main(given),
@@ -52,11 +53,11 @@ fn main() -> ExitCode {
         "worker" => args::refuse("worker needs Linux", USAGE),
         "-h" | "--help" => {
             args::say(USAGE);
-            ExitCode::SUCCESS
+            Ok(ExitCode::SUCCESS)
         }
         "-V" | "--version" => {
             args::say(concat!("datapipes ", env!("CARGO_PKG_VERSION")));
-            ExitCode::SUCCESS
+            Ok(ExitCode::SUCCESS)
         }
         other => args::refuse(
             &format!(
@@ -64,5 +65,9 @@ fn main() -> ExitCode {
             ),
             USAGE,
         ),
-    }
+    };
+    outcome.unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+        ExitCode::FAILURE
+    })
 }

@@ -3,8 +3,8 @@
 //! [`DataLoader::answer_blame`](datapipes::DataLoader::answer_blame) reads.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf, absolute};
-use std::process::{Command, ExitCode};
+use std::path::{PathBuf, absolute};
+use std::process::ExitCode;
 
 use datapipes::{BoxError, Checkpoint};
 
@@ -28,34 +28,17 @@ before its first epoch.
   --out DIR     also writes each output of a node that is an image to DIR, as a PNG file";
 
 /// Runs the command with these arguments.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
-    let (args, program) = parse(given, &[], &["steps", "out"], USAGE);
-    let args = args.one_word(USAGE);
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
+    let (args, program) = parse(given, "--", &[], &["steps", "out"], USAGE);
+    let args = args.at_most(1, USAGE);
     let Some(state) = args.words.first() else {
         refuse("the checkpoint is missing", USAGE)
     };
-    let Some(steps) = args.get::<String>("steps") else {
-        refuse("--steps is missing", USAGE)
-    };
-    let program = required(program, USAGE);
-    match run(program, Path::new(state), steps, args.get("out")) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(
-    program: Command,
-    state: &Path,
-    steps: String,
-    out: Option<PathBuf>,
-) -> Result<(), BoxError> {
+    let steps: String = args.required("steps", USAGE);
+    let program = required(program, "--", USAGE);
     // A damaged checkpoint is reported before anything runs.
     Checkpoint::load(state)?;
-    let out = out.map(absolute).transpose()?;
+    let out = args.get::<PathBuf>("out").map(absolute).transpose()?;
     let question = Question {
         name: "DATAPIPES_BLAME",
         value: absolute(state)?.into(),

@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use super::kind::{As, Kind};
 use super::sets;
 use super::shown::with_errors;
-use crate::lock::open;
+use crate::lock::{folder_of, open};
 
 /// Content of a path or URL.
 pub enum Found {
@@ -61,11 +61,7 @@ pub fn find(place: &str, lock: Option<&Lockfile>, seen_as: As) -> Result<(Found,
             return Ok((Found::Tokens(store), Vec::new()));
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
-            let folder = local
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
-            let (Some(folder), Some(name)) = (folder.to_str(), name.to_str()) else {
+            let (Some(folder), Some(name)) = (folder_of(local).to_str(), name.to_str()) else {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     "a path that is not UTF-8",

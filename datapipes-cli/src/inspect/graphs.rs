@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::files::Found;
 use super::kind::{As, Kind};
 use super::sets;
-use super::shown::{Dumped, Shown, dtype, sha256, show, size_and_hash};
+use super::shown::{Shown, dtype, sha256, show, size_and_hash};
 
 /// Returns the graph of the files in the requested view; with arrays and pictures as files, if they
 /// are to be dumped. Tokens are shown as the text that a tokenizer makes of them, if there is one.
@@ -58,8 +58,12 @@ pub fn graph(
     }
 }
 
+/// Loads files whole, and decompresses them.
+fn whole(files: Graph<FileRef>) -> Graph<File> {
+    files.load_files().decompress()
+}
+
 fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
-    let whole = |files: Graph<FileRef>| files.load_files().decompress();
     let members = |files: Graph<FileRef>| match kind {
         // A possible cut is reported; for samples it would drop the last one.
         Kind::Tar if seen_as == As::Members => {
@@ -140,20 +144,8 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
     Ok(match kind {
         Kind::Csv => show(files.read_as(Csv::rows()), row),
         Kind::Tsv => show(files.read_as(Csv::rows().tsv()), row),
-        Kind::Parquet => show(
-            files
-                .load_files()
-                .decompress()
-                .read_as(ParquetRows::new(Parquet::new())),
-            row,
-        ),
-        Kind::Arrow => show(
-            files
-                .load_files()
-                .decompress()
-                .read_as(ArrowRows::new(ArrowIpc::new())),
-            row,
-        ),
+        Kind::Parquet => show(whole(files).read_as(ParquetRows::new(Parquet::new())), row),
+        Kind::Arrow => show(whole(files).read_as(ArrowRows::new(ArrowIpc::new())), row),
         Kind::MsgPack => show(files.read_as(MsgPack::values()), |origin, value| {
             Ok(json!({ "index": origin.index(), "row": message_pack(&value) }).into())
         }),
@@ -235,15 +227,8 @@ fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
             "fortran_order": array.fortran_order(),
             "sha256": sha256(&array.values_le()?),
         });
-        let array = dump.then(|| Dumped {
-            name,
-            npy: array.to_npy(),
-        });
-        Ok(Shown {
-            json,
-            array,
-            sample: None,
-        })
+        let npy = dump.then(|| array.to_npy());
+        Ok(Shown::array(json, name, npy))
     })
 }
 
@@ -269,14 +254,7 @@ fn show_tensors<T: Send + 'static>(
             "fortran_order": false,
             "sha256": sha256(tensor.as_bytes()),
         });
-        Ok(Shown {
-            json,
-            array: array.map(|array| Dumped {
-                name,
-                npy: array.to_npy(),
-            }),
-            sample: None,
-        })
+        Ok(Shown::array(json, name, array.map(|array| array.to_npy())))
     })
 }
 
@@ -304,21 +282,14 @@ fn picture(file: &File, dump: bool) -> Result<Shown> {
         "name": &*file.name, "format": format, "width": width, "height": height, "channels": channels,
         "dtype": "uint8", "sha256": sha256(image.data()),
     });
-    let array = if dump {
+    let npy = if dump {
         let shape = [height as usize, width as usize, usize::from(channels)];
-        let array = Array::from_tensor(&Tensor::from_vec(image.into_data(), shape)?)?;
-        Some(Dumped {
-            name: file.name.to_string(),
-            npy: array.to_npy(),
-        })
+        let tensor = Tensor::from_vec(image.into_data(), shape)?;
+        Some(Array::from_tensor(&tensor)?.to_npy())
     } else {
         None
     };
-    Ok(Shown {
-        json,
-        array,
-        sample: None,
-    })
+    Ok(Shown::array(json, file.name.to_string(), npy))
 }
 
 /// A format for the arrays among the members of an archive, `.npy` and `.npz`, made of other

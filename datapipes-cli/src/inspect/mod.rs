@@ -30,7 +30,7 @@ use tempfile::NamedTempFile;
 use self::kind::As;
 use self::shown::with_errors;
 use crate::args::{Args, refuse};
-use crate::lock::locked;
+use crate::lock::{folder_of, locked};
 
 const USAGE: &str = "datapipes inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
                      [--skip-errors] [--tokenizer FILE] [--dump DIR] [--pack OUT.tar] [--locked LOCK]
@@ -49,14 +49,14 @@ what a file is; of unknown files it prints size and hash.
                   names are compared below the folder that is inspected, or that holds the file";
 
 /// Runs the command with these arguments.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
     let args = Args::of(
         given,
         &["skip-errors"],
         &["as", "limit", "dump", "pack", "locked", "tokenizer"],
         USAGE,
     )
-    .one_word(USAGE);
+    .at_most(1, USAGE);
     let Some(place) = args.words.first() else {
         refuse("what is to be inspected is missing", USAGE)
     };
@@ -69,13 +69,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         dump: args.get("dump"),
         pack: args.get("pack"),
     };
-    let lock = match locked(&args) {
-        Ok(lock) => lock,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let lock = locked(&args)?;
     let skips = args.has("skip-errors");
     let tokenizer: Option<String> = args.get("tokenizer");
     match run(
@@ -87,14 +81,11 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         tokenizer,
         &outputs,
     ) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => Ok(ExitCode::FAILURE),
         // The reader of the pipe has ended.
-        Err(error) if broken_pipe(&*error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) if broken_pipe(&*error) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error),
     }
 }
 
@@ -205,11 +196,7 @@ struct Pack<'a> {
 
 impl<'a> Pack<'a> {
     fn new(path: &'a Path) -> Result<Pack<'a>, BoxError> {
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let file = NamedTempFile::new_in(folder)
+        let file = NamedTempFile::new_in(folder_of(path))
             .map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Pack {
             path,

@@ -34,6 +34,13 @@ impl From<Value> for Shown {
 }
 
 impl Shown {
+    pub fn array(json: Value, name: String, npy: Option<Vec<u8>>) -> Shown {
+        Shown {
+            array: npy.map(|npy| Dumped { name, npy }),
+            ..json.into()
+        }
+    }
+
     pub fn sample(sample: Sample) -> Shown {
         let fields = sample
             .fields()

@@ -46,7 +46,7 @@ pub fn locked(args: &Args) -> datapipes::Result<Option<Lockfile>> {
 }
 
 /// Runs the command with these arguments.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
     let args = Args::of(given, &["digest", "check"], &["pattern"], USAGE);
     let [place, path] = &args.words[..] else {
         refuse("a folder and a lock file are needed", USAGE)
@@ -59,14 +59,11 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         true => check(place, &path),
         false => write(place, &path, args.get("pattern"), args.has("digest")),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Ok(if done? {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Result<bool, BoxError> {
@@ -109,7 +106,7 @@ fn name_in(store: &dyn Store, path: &Path) -> Option<String> {
     Some(name.replace(std::path::MAIN_SEPARATOR, "/"))
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     let folder = path.parent();
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))

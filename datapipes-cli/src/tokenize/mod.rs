@@ -79,7 +79,7 @@ const SKIP: &str =
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the command with these arguments.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
     let flags = [
         "add-special-tokens",
         "special-tokens-as-text",
@@ -103,21 +103,14 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     if args.words.is_empty() {
         refuse("the files to tokenize are missing", USAGE);
     }
-    for needed in ["tokenizer", "out"] {
-        if !args.has(needed) {
-            refuse(&format!("--{needed} is missing"), USAGE);
-        }
-    }
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(io::stderr(), format_args!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    let (tokenizer, folder) = (
+        args.required("tokenizer", USAGE),
+        args.required("out", USAGE),
+    );
+    run(&args, tokenizer, folder).map(|()| ExitCode::SUCCESS)
 }
 
-fn run(args: &Args) -> Result<(), BoxError> {
+fn run(args: &Args, path: String, folder: String) -> Result<(), BoxError> {
     let layout = args.get("as");
     let format = args.get("format").unwrap_or(Format::Megatron);
     let workers = args.get("workers");
@@ -125,7 +118,6 @@ fn run(args: &Args) -> Result<(), BoxError> {
         .get("checkpoint-every")
         .map_or(16_000_000, NonZeroU64::get);
     let text = |key: &str| args.get::<String>(key);
-    let path = text("tokenizer").unwrap_or_default();
     let (json, mut tokenizer) = files::tokenizer(&path)?;
     if args.has("add-special-tokens") {
         tokenizer = tokenizer.add_special_tokens();
@@ -145,7 +137,6 @@ fn run(args: &Args) -> Result<(), BoxError> {
     if let Some(bytes) = max_bytes {
         tokenize = tokenize.max_bytes(bytes);
     }
-    let folder = text("out").unwrap_or_default();
     let before = output::revisions(Path::new(&folder));
     let corpus = Corpus::find(&args.words, layout, locked(args)?.as_ref(), &before)?;
     let corpus = Arc::new(corpus);

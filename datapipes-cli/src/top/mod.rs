@@ -34,18 +34,12 @@ Keys: q ends, p pauses, s sorts the nodes, r counts from now on, e counts from t
 l counts the last ten seconds, Tab goes to the next loader of the process, arrows scroll.";
 
 /// Runs the command with these arguments.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
-    let args = Args::of(given, &["once", "json"], &[], USAGE).one_word(USAGE);
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
+    let args = Args::of(given, &["once", "json"], &[], USAGE).at_most(1, USAGE);
     if args.has("once") && args.has("json") {
         refuse("--once and --json are two ways of printing", USAGE);
     }
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    run(&args).map(|()| ExitCode::SUCCESS)
 }
 
 fn run(args: &Args) -> Result<(), BoxError> {

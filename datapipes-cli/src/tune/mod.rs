@@ -4,11 +4,10 @@
 
 use std::ffi::OsString;
 use std::path::{PathBuf, absolute};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use datapipes::BoxError;
 
-use crate::args::{Args, refuse};
 use crate::ask::{Question, ask, parse, required};
 
 const USAGE: &str = "datapipes tune --out SETTINGS [OPTIONS] -- PROGRAM [ARGUMENT…]
@@ -34,27 +33,14 @@ before its first epoch.
   --memory MIB    bound of the items that the loader holds";
 
 /// Runs the command with these arguments.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
     let known = [
         "out", "svg", "cores", "gpus", "prefetch", "batches", "memory",
     ];
-    let (args, program) = parse(given, &["grid"], &known, USAGE);
-    if let Some(word) = args.words.first() {
-        refuse(&format!("one word too many: {word}"), USAGE)
-    }
-    let Some(out) = args.get("out") else {
-        refuse("--out is missing", USAGE)
-    };
-    match run(required(program, USAGE), out, &args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(program: Command, out: PathBuf, args: &Args) -> Result<(), BoxError> {
+    let (args, program) = parse(given, "--", &["grid"], &known, USAGE);
+    let args = args.at_most(0, USAGE);
+    let out: PathBuf = args.required("out", USAGE);
+    let program = required(program, "--", USAGE);
     let number = |key: &str| {
         let value = args.get::<u32>(key);
         value.map(|value| OsString::from(value.to_string()))

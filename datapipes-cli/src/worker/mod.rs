@@ -4,11 +4,12 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use datapipes::BoxError;
 
-use crate::args::{Args, refuse};
+use crate::args::refuse;
+use crate::ask::{parse, required};
 
 const USAGE: &str = "datapipes worker --trainer URL [--token-file FILE] [--ca FILE] [--processes N] [--idle SECONDS] --exec PROGRAM [ARGUMENT…]
 
@@ -24,28 +25,19 @@ of the trainer's executable, whose `main` begins with `datapipes::worker::init()
   --idle SECONDS     ends once no trainer was there for so long [never]";
 
 /// Runs the command with these arguments. It returns only if the program cannot be started.
-pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut given = given.collect::<Vec<_>>().into_iter();
-    let own: Vec<OsString> = given.by_ref().take_while(|arg| arg != "--exec").collect();
+pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
     let known = ["trainer", "token-file", "ca", "processes", "idle"];
-    let args = Args::of(own.into_iter(), &[], &known, USAGE);
-    if let Some(word) = args.words.first() {
-        refuse(&format!("one word too many: {word}"), USAGE)
-    }
-    let Some(trainer) = args.get::<String>("trainer") else {
-        refuse("--trainer is missing", USAGE)
-    };
+    let (args, program) = parse(given, "--exec", &[], &known, USAGE);
+    let args = args.at_most(0, USAGE);
+    let trainer: String = args.required("trainer", USAGE);
     if !trainer.starts_with("tcp://") && !trainer.starts_with("tls://") {
         refuse(
             &format!("--trainer {trainer}: neither tcp://HOST:PORT nor tls://HOST:PORT"),
             USAGE,
         )
     }
-    let Some(program) = given.next() else {
-        refuse("the program is missing: --exec PROGRAM", USAGE)
-    };
-    let mut command = Command::new(&program);
-    command.args(given).env("DATAPIPES_WORKER", trainer);
+    let mut command = required(program, "--exec", USAGE);
+    command.env("DATAPIPES_WORKER", trainer);
     if let Some(ca) = args.get::<PathBuf>("ca") {
         command.env("DATAPIPES_WORKER_CA", ca);
     }
@@ -56,17 +48,11 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
         command.env("DATAPIPES_WORKER_IDLE", idle.to_string());
     }
     if let Some(file) = args.get::<PathBuf>("token-file") {
-        match token(&file) {
-            Ok(token) => command.env("DATAPIPES_TOKEN", token),
-            Err(error) => {
-                eprintln!("error: {}: {error}", file.display());
-                return ExitCode::FAILURE;
-            }
-        };
+        let token = token(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        command.env("DATAPIPES_TOKEN", token);
     }
     let error = command.exec();
-    eprintln!("error: {}: {error}", program.display());
-    ExitCode::FAILURE
+    Err(format!("{}: {error}", command.get_program().display()).into())
 }
 
 /// Reads the token of a file, whose last line may end.
