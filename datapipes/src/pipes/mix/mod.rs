@@ -71,35 +71,6 @@ impl Mix {
             stop: Stop::default(),
         }
     }
-
-    /// Returns the turns, restored from the snapshot if there is one, and the rest of the snapshot,
-    /// which belongs to the caller.
-    fn turns(&self, cx: &Context, inputs: usize) -> Result<(Turns, Vec<bool>)> {
-        let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
-        let Some((restored, rest)) = cx.restored()? else {
-            return Ok((turns, vec![true; inputs]));
-        };
-        turns.resume(restored, cx.used_outputs())?;
-        Ok((turns, rest))
-    }
-
-    fn own_hints(&self) -> Hints {
-        let problem = self.schedule.problem(self.inputs);
-        let settings = match &self.by {
-            None => format!("{:?}, weights {}", self.stop, self.schedule),
-            Some(_) => format!("{:?}, by a function of the step", self.stop),
-        };
-        // The order of an input decides which of its items come before its last turn.
-        let may_leave_out = self.by.is_some() || self.schedule.leaves_out();
-        Hints::default()
-            .needs_order(self.stop != Stop::AllExhausted || may_leave_out)
-            .is_resumable(true)
-            .selects(true)
-            .role(Role::Scatter)
-            .settings(settings)
-            .may_change("weights")
-            .problem(problem.as_deref())
-    }
 }
 
 impl fmt::Debug for Mix {
@@ -151,13 +122,36 @@ impl<T> Takes<T> for Turns {
     }
 }
 
+/// A mix, which gives its inputs turns.
+trait Mixes<T: Send + 'static>: Join<Vec<T>, Out = T> {
+    type Turns: Takes<T>;
+
+    /// Returns the turns, restored from the snapshot if there is one, and the inputs that were not
+    /// exhausted yet, as the snapshot has them.
+    fn turns(&self, cx: &Context, inputs: usize) -> Result<(Self::Turns, Vec<bool>)>;
+    fn stop(&self) -> Stop;
+
+    /// Adds the mix to its inputs, which start again if its rule says so.
+    fn of(self, inputs: Vec<Graph<T>>) -> Graph<T>
+    where
+        Self: Sized,
+    {
+        if !self.stop().cycles() {
+            return Graph::join(inputs, self);
+        }
+        let cycled: Vec<Graph<Option<T>>> =
+            inputs.into_iter().map(|input| input.rerun(Cycle)).collect();
+        Graph::join(cycled, Cycled(self))
+    }
+}
+
 /// Joins streams that do not cycle.
 fn join<T: Send + 'static>(
-    turns: Result<(impl Takes<T>, Vec<bool>)>,
-    stop: Stop,
+    mix: &impl Mixes<T>,
     mut inputs: Vec<Items<T>>,
     cx: &Context,
 ) -> Items<T> {
+    let (turns, stop) = (mix.turns(cx, inputs.len()), mix.stop());
     let cx = cx.clone();
     Items::generate(async move |out| {
         let mut turns = match turns {
@@ -188,11 +182,11 @@ fn join<T: Send + 'static>(
 
 /// Joins streams that signal by `None` that they start again.
 fn join_cycled<T: Send + 'static>(
-    turns: Result<(impl Takes<T>, Vec<bool>)>,
-    stop: Stop,
+    mix: &impl Mixes<T>,
     mut inputs: Vec<Items<Option<T>>>,
     cx: &Context,
 ) -> Items<T> {
+    let (turns, stop) = (mix.turns(cx, inputs.len()), mix.stop());
     let cx = cx.clone();
     Items::generate(async move |out| {
         let (mut turns, mut unfinished) = match turns {
@@ -246,38 +240,68 @@ fn close<T, U: Send + 'static>(turns: &impl Takes<T>, inputs: &mut [Items<U>]) {
     }
 }
 
+impl<T: Send + 'static> Mixes<T> for Mix {
+    type Turns = Turns;
+
+    fn turns(&self, cx: &Context, inputs: usize) -> Result<(Turns, Vec<bool>)> {
+        let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
+        let Some((restored, rest)) = cx.restored()? else {
+            return Ok((turns, vec![true; inputs]));
+        };
+        turns.resume(restored, cx.used_outputs())?;
+        Ok((turns, rest))
+    }
+    fn stop(&self) -> Stop {
+        self.stop
+    }
+}
+
 /// Joins streams that must not cycle: [`Stop::FirstExhausted`] or [`Stop::AllExhausted`].
 impl<T: Send + 'static> Join<Vec<T>> for Mix {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        join(self.turns(cx, inputs.len()), self.stop, inputs, cx)
+        join(self, inputs, cx)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.count(inputs)
     }
     fn hints(&self) -> Hints {
-        self.own_hints()
+        let problem = self.schedule.problem(self.inputs);
+        let settings = match &self.by {
+            None => format!("{:?}, weights {}", self.stop, self.schedule),
+            Some(_) => format!("{:?}, by a function of the step", self.stop),
+        };
+        // The order of an input decides which of its items come before its last turn.
+        let may_leave_out = self.by.is_some() || self.schedule.leaves_out();
+        Hints::default()
+            .needs_order(self.stop != Stop::AllExhausted || may_leave_out)
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Scatter)
+            .settings(settings)
+            .may_change("weights")
+            .problem(problem.as_deref())
     }
 }
 
 /// A mix of inputs that signal by `None` that they start again; see [`Cycle`].
-struct MixCycled(Mix);
+struct Cycled<M>(M);
 
-impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
+impl<T: Send + 'static, M: Mixes<T>> Join<Vec<Option<T>>> for Cycled<M> {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
-        join_cycled(self.0.turns(cx, inputs.len()), self.0.stop, inputs, cx)
+        join_cycled(&self.0, inputs, cx)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        self.0.count(inputs)
+        self.0.len_hint(inputs)
     }
     fn name(&self) -> String {
-        "mix".to_owned()
+        self.0.name()
     }
     fn hints(&self) -> Hints {
-        self.0.own_hints()
+        self.0.hints()
     }
 }
 
@@ -419,10 +443,5 @@ fn mixed<T: Send + 'static>(
         stop,
         inputs: inputs.len(),
     };
-    if !stop.cycles() {
-        return Graph::join(inputs, mix);
-    }
-    let cycled: Vec<Graph<Option<T>>> =
-        inputs.into_iter().map(|input| input.rerun(Cycle)).collect();
-    Graph::join(cycled, MixCycled(mix))
+    mix.of(inputs)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::fair_share::{self, shares};
-use super::{Cycle, Stop, Takes, join, join_cycled};
+use super::{Mixes, Stop, Takes, join};
 use crate::{Context, Error, ErrorKind, Graph, Hints, Items, Join, Result, Role};
 
 /// Mixes inputs by weight in what a function says of each item; see [`Graph::mix_by_size`].
@@ -23,61 +23,6 @@ impl<F> MixBySize<F> {
             stop: Stop::default(),
         }
     }
-
-    /// Returns the turns, restored from the snapshot if there is one, and the inputs that were not
-    /// exhausted yet.
-    fn turns(&self, cx: &Context, inputs: usize) -> Result<(SizedTurns<F>, Vec<bool>)>
-    where
-        F: Clone,
-    {
-        let problem = fair_share::problem(&self.weights, false);
-        let wrong =
-            problem.or((self.weights.len() != inputs).then_some("not a weight for each input"));
-        if let Some(problem) = wrong {
-            return Err(Error::new(ErrorKind::Config, problem));
-        }
-        let mut turns = SizedTurns {
-            shares: shares(&self.weights),
-            given: vec![0; inputs],
-            open: vec![true; inputs],
-            size: self.size.clone(),
-        };
-        let Some(((given, open), unfinished)) = cx.restored()? else {
-            return Ok((turns, vec![true; inputs]));
-        };
-        (turns.given, turns.open) = (given, open);
-        if [turns.given.len(), turns.open.len()] != [inputs; 2] {
-            let message = "the snapshot of a mix does not fit its inputs";
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        Ok((turns, unfinished))
-    }
-
-    fn count(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        match self.stop {
-            Stop::AllExhausted => inputs
-                .iter()
-                .try_fold(0, |sum: u64, len| Some(sum.saturating_add((*len)?))),
-            // The number depends on the sizes.
-            Stop::FirstExhausted | Stop::CycleUntilAll => None,
-            Stop::CycleForever => {
-                let has_items = |len: &Option<u64>| len.is_some_and(|len| len > 0);
-                inputs.iter().any(has_items).then_some(u64::MAX)
-            }
-        }
-    }
-
-    fn own_hints(&self) -> Hints {
-        Hints::default()
-            .is_resumable(true)
-            .selects(true)
-            .role(Role::Scatter)
-            .settings(format_args!(
-                "{:?}, weights {:?} of sizes",
-                self.stop, self.weights
-            ))
-            .problem(fair_share::problem(&self.weights, false))
-    }
 }
 
 impl<F> fmt::Debug for MixBySize<F> {
@@ -90,7 +35,7 @@ impl<F> fmt::Debug for MixBySize<F> {
 }
 
 /// The turns of inputs by what they gave: the next is that of the input furthest below its share.
-struct SizedTurns<F> {
+pub(super) struct SizedTurns<F> {
     shares: Vec<u64>,
     /// Sum of the sizes that each input gave since one was left out.
     given: Vec<u64>,
@@ -138,6 +83,41 @@ impl<T, F: Fn(&T) -> usize + Send + 'static> Takes<T> for SizedTurns<F> {
     }
 }
 
+impl<T, F> Mixes<T> for MixBySize<F>
+where
+    T: Send + 'static,
+    F: Fn(&T) -> usize + Clone + Send + Sync + 'static,
+{
+    type Turns = SizedTurns<F>;
+
+    fn turns(&self, cx: &Context, inputs: usize) -> Result<(SizedTurns<F>, Vec<bool>)> {
+        let problem = fair_share::problem(&self.weights, false);
+        let wrong =
+            problem.or((self.weights.len() != inputs).then_some("not a weight for each input"));
+        if let Some(problem) = wrong {
+            return Err(Error::new(ErrorKind::Config, problem));
+        }
+        let mut turns = SizedTurns {
+            shares: shares(&self.weights),
+            given: vec![0; inputs],
+            open: vec![true; inputs],
+            size: self.size.clone(),
+        };
+        let Some(((given, open), unfinished)) = cx.restored()? else {
+            return Ok((turns, vec![true; inputs]));
+        };
+        (turns.given, turns.open) = (given, open);
+        if [turns.given.len(), turns.open.len()] != [inputs; 2] {
+            let message = "the snapshot of a mix does not fit its inputs";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        Ok((turns, unfinished))
+    }
+    fn stop(&self) -> Stop {
+        self.stop
+    }
+}
+
 /// Joins streams that must not cycle: [`Stop::FirstExhausted`] or [`Stop::AllExhausted`].
 impl<T, F> Join<Vec<T>> for MixBySize<F>
 where
@@ -147,37 +127,31 @@ where
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        join(self.turns(cx, inputs.len()), self.stop, inputs, cx)
+        join(self, inputs, cx)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        self.count(inputs)
+        match self.stop {
+            Stop::AllExhausted => inputs
+                .iter()
+                .try_fold(0, |sum: u64, len| Some(sum.saturating_add((*len)?))),
+            // The number depends on the sizes.
+            Stop::FirstExhausted | Stop::CycleUntilAll => None,
+            Stop::CycleForever => {
+                let has_items = |len: &Option<u64>| len.is_some_and(|len| len > 0);
+                inputs.iter().any(has_items).then_some(u64::MAX)
+            }
+        }
     }
     fn hints(&self) -> Hints {
-        self.own_hints()
-    }
-}
-
-/// A mix of inputs that signal by `None` that they start again; see [`Cycle`].
-struct MixBySizeCycled<F>(MixBySize<F>);
-
-impl<T, F> Join<Vec<Option<T>>> for MixBySizeCycled<F>
-where
-    T: Send + 'static,
-    F: Fn(&T) -> usize + Clone + Send + Sync + 'static,
-{
-    type Out = T;
-
-    fn join(&self, inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
-        join_cycled(self.0.turns(cx, inputs.len()), self.0.stop, inputs, cx)
-    }
-    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        self.0.count(inputs)
-    }
-    fn name(&self) -> String {
-        "mix_by_size".to_owned()
-    }
-    fn hints(&self) -> Hints {
-        self.0.own_hints()
+        Hints::default()
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Scatter)
+            .settings(format_args!(
+                "{:?}, weights {:?} of sizes",
+                self.stop, self.weights
+            ))
+            .problem(fair_share::problem(&self.weights, false))
     }
 }
 
@@ -215,17 +189,13 @@ impl<T: Send + 'static> Graph<T> {
             stop,
             ..MixBySize::new(weights, size)
         };
-        if !stop.cycles() {
-            return Graph::join(inputs, mix);
-        }
-        let cycled: Vec<Graph<Option<T>>> =
-            inputs.into_iter().map(|input| input.rerun(Cycle)).collect();
-        Graph::join(cycled, MixBySizeCycled(mix))
+        mix.of(inputs)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Cycled;
     use super::*;
     use crate::{Checkpoint, DataLoader};
 
@@ -271,7 +241,7 @@ mod tests {
                 stop,
                 ..MixBySize::new([2.0, 1.0, 1.0], size)
             };
-            crate::testing::check_but_len(&MixBySizeCycled(mix), cycled.clone());
+            crate::testing::check_but_len(&Cycled(mix), cycled.clone());
         }
     }
 

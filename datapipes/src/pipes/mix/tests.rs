@@ -383,7 +383,7 @@ fn all_mixes_keep_the_contract_of_joins() {
             inputs: 3,
         };
         // The mix counts by rounds.
-        crate::testing::check_but_len(&MixCycled(mix), cycled.clone());
+        crate::testing::check_but_len(&Cycled(mix), cycled.clone());
     }
     let by: ByStep = Arc::new(|step| vec![1.0, (step / 3) as f64, 2.0]);
     let mix = Mix {
