@@ -144,13 +144,17 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
         self.0.seldom_waits()
     }
     fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
-        Some(
-            samples
-                .iter()
-                .map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample)))
-                .sum(),
-        )
+        Some(weigh_all(&*self.0, samples))
     }
+}
+
+/// Returns the weight of a batch.
+pub(super) fn weigh_all<K: Send + 'static, L: Lookup<K> + ?Sized>(
+    lookup: &L,
+    samples: &[L::Out],
+) -> usize {
+    let weigh = |sample| lookup.weigh(sample).unwrap_or(size_of_val(sample));
+    samples.iter().map(weigh).sum()
 }
 
 /// Error for a `get_many` that does not return a result for each key.

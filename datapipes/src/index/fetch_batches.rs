@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Lookup;
+use super::combined::weigh_all;
 use super::fetch::get_all;
 use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Result, Work};
 
@@ -55,12 +56,7 @@ where
             .revision(self.0.revision())
     }
     fn weigh(&self, samples: &Vec<L::Out>) -> Option<usize> {
-        Some(
-            samples
-                .iter()
-                .map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample)))
-                .sum(),
-        )
+        Some(weigh_all(&*self.0, samples))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cached::Cached;
 use super::combined::{Batched, OneOf, Zipped};
-use super::order::{Flatten, Index, Indices, Kind, Rule, Shard, Step, single};
+use super::order::{self, Flatten, Index, Indices, Kind, Mix, Rule, Shard, Step, single};
 use super::sources::{FromFn, FromVec, Itself, Samples};
 use super::transformed::{IndexLookup, Mapped, MappedAsync, Weighed};
 use super::{Fetch, MapPipe, Random, Sampler, Subset};
@@ -364,16 +364,19 @@ impl<T: Send + 'static> Indexed<T> {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn mix(inputs: impl IntoIterator<Item = (Indexed<T>, f64)>) -> Self {
-        let (inputs, weights) = inputs.into_iter().unzip();
-        Indexed::one_of(Kind::Mix(weights, Rule::AllExhausted), inputs)
+        Indexed::mixed(inputs, Rule::AllExhausted)
     }
 
     /// Mixes data sets by weight and ends at the turn of a data set that is exhausted. The shares
     /// are therefore exact to the end. Otherwise like [`mix`](Indexed::mix), which has an example
     /// of both. To make small data sets last longer, [`repeat`](Indexed::repeat) them.
     pub fn mix_to_first(inputs: impl IntoIterator<Item = (Indexed<T>, f64)>) -> Self {
+        Indexed::mixed(inputs, Rule::FirstExhausted)
+    }
+
+    fn mixed(inputs: impl IntoIterator<Item = (Indexed<T>, f64)>, rule: Rule) -> Self {
         let (inputs, weights) = inputs.into_iter().unzip();
-        Indexed::one_of(Kind::Mix(weights, Rule::FirstExhausted), inputs)
+        Indexed::one_of(Kind::Mix(Mix { weights, rule }), inputs)
     }
 
     fn one_of(kind: Kind, inputs: Vec<Indexed<T>>) -> Self {
@@ -430,7 +433,8 @@ impl<T: Send + 'static> Indexed<T> {
     /// ```
     pub fn batch(self, batch: impl Into<Batch>) -> Indexed<Vec<T>> {
         let Batch { size, drop_last } = batch.into();
-        let order = Step::new(Kind::Batch { size, drop_last }, vec![self.order]);
+        let kind = Kind::Batch(order::Batch { size, drop_last });
+        let order = Step::new(kind, vec![self.order]);
         Indexed::over(order, Arc::new(Batched(self.samples)), self.concurrency)
     }
 

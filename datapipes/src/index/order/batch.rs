@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Course, Entry, Index, Indices, each, order_hints};
+use super::{Course, Entry, Index, Indices, check_position, each, order_hints};
 use crate::{Context, Hints, Items, Origin, Pipe};
 
 /// Batches of neighbours in the order upstream.
 #[derive(Clone, Copy)]
-pub(super) struct Batch {
+pub(in crate::index) struct Batch {
     pub size: usize,
     pub drop_last: bool,
 }
@@ -72,11 +72,7 @@ impl Course for BatchedOrder {
         self.batch.len(self.above.len())
     }
     fn at(&self, position: u64) -> Entry {
-        assert!(
-            position < self.len(),
-            "position {position} of {}",
-            self.len()
-        );
+        check_position(position, self.len());
         let size = self.batch.size as u64;
         let places = (position * size..self.above.len().min((position + 1) * size))
             .map(|at| self.above.at(at));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Entry, Index, Indices, join, order_hints};
+use super::{Course, Entry, Index, Indices, check_position, join, order_hints};
 use crate::{Context, Hints, Items, Join};
 
 /// Orders, one after another.
@@ -52,11 +52,7 @@ impl Course for Row {
         self.ends.last().copied().unwrap_or(0)
     }
     fn at(&self, position: u64) -> Entry {
-        assert!(
-            position < self.len(),
-            "position {position} of {}",
-            self.len()
-        );
+        check_position(position, self.len());
         let input = self.ends.partition_point(|&end| end <= position);
         let begin = input.checked_sub(1).map_or(0, |before| self.ends[before]);
         let Entry { index, origin } = self.inputs[input].at(position - begin);

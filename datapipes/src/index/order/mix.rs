@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Course, Entry, Index, Indices, join, order_hints};
+use super::{Course, Entry, Index, Indices, check_position, join, order_hints};
 use crate::pipes::fair_share;
 use crate::{Context, Hints, Items, Join, Role};
 
 /// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by
 /// position.
-pub(super) struct Mix {
+#[derive(Clone)]
+pub(in crate::index) struct Mix {
     pub weights: Vec<f64>,
     pub rule: Rule,
 }
@@ -142,11 +143,7 @@ impl Course for Mixed {
         self.phases.last().map_or(0, |last| last.end)
     }
     fn at(&self, position: u64) -> Entry {
-        assert!(
-            position < self.len(),
-            "position {position} of {}",
-            self.len()
-        );
+        check_position(position, self.len());
         let phase = &self.phases[self.phases.partition_point(|phase| phase.end <= position)];
         let (input, turn) = fair_share::whose(&phase.shares, position - phase.begin)
             .expect("the last input takes what is left");

@@ -18,8 +18,9 @@ use futures::StreamExt;
 
 use crate::{Context, Hints, Item, Items, Origin, Result};
 
+pub(super) use batch::Batch;
 pub(super) use indices::{Flatten, single};
-pub(super) use mix::Rule;
+pub(super) use mix::{Mix, Rule};
 pub(super) use shard::Shard;
 pub(super) use step::{Kind, Step};
 
@@ -74,6 +75,12 @@ pub(super) trait Course: Send + Sync {
 
 /// A shared [`Course`], which travels between the nodes that decide on order.
 pub(super) type Indices = Arc<dyn Course>;
+
+/// Panics for a position past the end.
+#[inline]
+fn check_position(position: u64, len: u64) {
+    assert!(position < len, "position {position} of {len}");
+}
 
 /// Returns the hints of a node over orders: each of its readers may run the node again.
 fn order_hints() -> Hints {

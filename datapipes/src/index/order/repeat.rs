@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::{Course, Entry, Indices, each, order_hints};
+use super::{Course, Entry, Indices, check_position, each, order_hints};
 use crate::{Context, Hints, Items, Pipe, mix_bits};
 
 /// Repeats the order upstream.
@@ -91,11 +91,7 @@ impl Course for Rounds {
         self.first.len().saturating_mul(self.rounds)
     }
     fn at(&self, position: u64) -> Entry {
-        assert!(
-            position < self.len(),
-            "position {position} of {}",
-            self.len()
-        );
+        check_position(position, self.len());
         let (round, position) = (position / self.first.len(), position % self.first.len());
         match round.checked_sub(1) {
             None => self.first.at(position),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Entry, Indices, each, order_hints};
+use super::{Course, Entry, Indices, check_position, each, order_hints};
 use crate::{Context, Dealing, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
 
 /// Part of a rank in the order upstream.
@@ -101,7 +101,7 @@ impl Course for RankPart {
         self.len
     }
     fn at(&self, position: u64) -> Entry {
-        assert!(position < self.len, "position {position} of {}", self.len);
+        check_position(position, self.len);
         // Padding goes past the end and continues from the start.
         let (row, all) = (position * self.step, self.above.len());
         let Some(over) = self.first.checked_sub(all - row) else {
@@ -113,19 +113,9 @@ impl Course for RankPart {
         place
     }
     fn again(&self, round: u64) -> Indices {
-        let RankPart {
-            first,
-            step,
-            len,
-            dropped,
-            ..
-        } = *self;
         Arc::new(RankPart {
             above: self.above.again(round),
-            first,
-            step,
-            len,
-            dropped,
+            ..*self
         })
     }
     fn dropped(&self) -> u64 {

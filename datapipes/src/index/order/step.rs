@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Indices;
 use super::batch::Batch;
 use super::concat::Concat;
-use super::mix::{Mix, Rule};
+use super::mix::Mix;
 use super::repeat::Repeat;
 use super::sampled::Sampled;
 use super::samples::Samples;
@@ -29,10 +29,10 @@ pub(in crate::index) enum Kind {
     Sampled(Arc<dyn Sampler>),
     Shard(Shard),
     Repeat(u64),
-    Batch { size: usize, drop_last: bool },
+    Batch(Batch),
     Zip,
     Concat,
-    Mix(Vec<f64>, Rule),
+    Mix(Mix),
 }
 
 /// Nodes made so far, by the step that they were made from.
@@ -66,14 +66,10 @@ impl Step {
             Kind::Sampled(sampler) => sampler.len(lengths[0]),
             Kind::Shard(_) => rank.share(lengths[0], uneven),
             Kind::Repeat(rounds) => lengths[0].saturating_mul(*rounds),
-            &Kind::Batch { size, drop_last } => Batch { size, drop_last }.len(lengths[0]),
+            Kind::Batch(batch) => batch.len(lengths[0]),
             Kind::Zip => lengths.into_iter().min().unwrap_or(0),
             Kind::Concat => lengths.into_iter().fold(0, u64::saturating_add),
-            Kind::Mix(weights, rule) => Mix {
-                weights: weights.clone(),
-                rule: *rule,
-            }
-            .len(&lengths),
+            Kind::Mix(mix) => mix.len(&lengths),
         }
     }
 
@@ -113,7 +109,7 @@ impl Step {
             }
             Kind::Shard(shard) => input().pipe(*shard),
             Kind::Repeat(rounds) => input().pipe(Repeat { rounds: *rounds }),
-            &Kind::Batch { size, drop_last } => input().pipe(Batch { size, drop_last }),
+            Kind::Batch(batch) => input().pipe(*batch),
             Kind::Zip => Graph::join(inputs, Zip),
             Kind::Concat => {
                 let concat = Concat {
@@ -121,13 +117,7 @@ impl Step {
                 };
                 Graph::join(inputs, concat)
             }
-            Kind::Mix(weights, rule) => Graph::join(
-                inputs,
-                Mix {
-                    weights: weights.clone(),
-                    rule: *rule,
-                },
-            ),
+            Kind::Mix(mix) => Graph::join(inputs, mix.clone()),
         };
         let graph = match &self.name {
             Some(name) => graph.named(name),
