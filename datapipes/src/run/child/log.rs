@@ -109,7 +109,7 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let mut text = String::new();
         let _ = write!(text, "{value:?}");
-        text.truncate(text.floor_char_boundary_at(LONGEST.saturating_sub(self.0.len())));
+        cut(&mut text, LONGEST.saturating_sub(self.0.len()));
         if field.name() == "message" {
             let rest = std::mem::replace(&mut self.0, text);
             if !rest.is_empty() {
@@ -127,18 +127,11 @@ impl Visit for Line {
     }
 }
 
-trait CharBoundary {
-    /// Returns the last character boundary up to `at`.
-    fn floor_char_boundary_at(&self, at: usize) -> usize;
-}
-
-impl CharBoundary for String {
-    fn floor_char_boundary_at(&self, at: usize) -> usize {
-        (0..=at.min(self.len()))
-            .rev()
-            .find(|&at| self.is_char_boundary(at))
-            .unwrap_or(0)
-    }
+/// Cuts a text to a number of bytes, or to fewer where a character would be cut.
+pub(super) fn cut(text: &mut String, most: usize) {
+    let mut ends = (0..=most.min(text.len())).rev();
+    let end = ends.find(|&end| text.is_char_boundary(end));
+    text.truncate(end.unwrap_or(0));
 }
 
 /// Writes a log line of a child to this process's log.

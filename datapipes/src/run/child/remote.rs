@@ -84,6 +84,8 @@ pub(super) struct Crash {
     pub how: String,
 }
 
+wire_struct!(Crash { id, process, how });
+
 impl Crash {
     /// Returns a sentence about the crash, on a machine of this name.
     fn told(&self, machine: &str) -> String {

@@ -22,6 +22,7 @@ use super::Crash;
 use crate::codec::damaged;
 use crate::error::escape;
 use crate::queue::{Limits, ReadHalf, RemotePut, RemoteTake, Weight, WriteHalf};
+use crate::run::child::protocol::whole;
 use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 /// Version of the messages between trainer and worker.
@@ -85,10 +86,7 @@ impl Ends {
                 None => Error::new(ErrorKind::Io, "it closed the connection"),
             });
         };
-        let mut reader = parcel.reader();
-        let value = read(&mut reader)?;
-        reader.end()?;
-        Ok(value)
+        whole(&parcel, read)
     }
 }
 
@@ -112,8 +110,7 @@ async fn greeting(ends: &mut Ends) -> Result<Result<Greeting, String>> {
                 process: Wire::decode(from)?,
                 nonce: Wire::decode(from)?,
                 id: Wire::decode(from)?,
-                before: Option::<(u64, u32, String)>::decode(from)?
-                    .map(|(id, process, how)| Crash { id, process, how }),
+                before: Wire::decode(from)?,
             };
             Ok(if theirs == ours {
                 Ok(greeting)
@@ -189,8 +186,7 @@ pub(super) async fn enter(
     let ours = executable_hash()?;
     let our_nonce = nonce()?;
     let about = (machine(), std::process::id(), our_nonce, id);
-    let before = before.map(|crash| (crash.id, crash.process, crash.how.clone()));
-    let about = (*ours.as_bytes(), about, before);
+    let about = (*ours.as_bytes(), about, before.cloned());
     ends.send(&(MAGIC.to_owned(), PROTOCOL, about)).await?;
     let (nonce, proof): ([u8; 32], [u8; 32]) = ends
         .receive(|from| {

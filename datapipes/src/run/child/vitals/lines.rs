@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::error::escape;
+use crate::run::child::log::cut;
 
 /// Number of lines that are kept.
 const LINES: usize = 20;
@@ -58,19 +59,20 @@ impl LastLines {
 
     /// Returns the last lines as one, separated by ` | `; none if there was no output.
     pub(in super::super) fn last(&self) -> Option<String> {
-        let begun = short(text(&self.begun));
+        let mut begun = text(&self.begun);
+        cut(&mut begun, BYTES);
         let lines = self.kept.iter().map(String::as_str).chain([begun.as_str()]);
         let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
         (!lines.is_empty()).then(|| lines.join(" | "))
     }
 
     fn line(&mut self, line: &[u8], each: &mut dyn FnMut(&str)) {
-        let line = text(line);
+        let mut line = text(line);
         if line.is_empty() {
             return;
         }
         each(&line);
-        let line = short(line);
+        cut(&mut line, BYTES);
         self.bytes += line.len();
         self.kept.push_back(line);
         while self.kept.len() > LINES || self.bytes > BYTES {
@@ -79,21 +81,9 @@ impl LastLines {
     }
 }
 
-/// Makes text that is safe to show.
+/// Makes text that is safe to show. Escapes may make it longer than the limit.
 fn text(line: &[u8]) -> String {
     escape(String::from_utf8_lossy(line).trim_end()).into_owned()
-}
-
-/// Returns the beginning, if escapes have made the line longer than the limit.
-fn short(mut line: String) -> String {
-    if line.len() > BYTES {
-        let end = (0..=BYTES)
-            .rev()
-            .find(|end| line.is_char_boundary(*end))
-            .unwrap_or(0);
-        line.truncate(end);
-    }
-    line
 }
 
 /// Returns the number of bytes before an incomplete character.
