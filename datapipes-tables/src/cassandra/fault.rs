@@ -27,17 +27,15 @@ impl Fault {
 
     fn transient() -> Self {
         Fault {
-            kind: ErrorKind::Unavailable,
             transient: true,
-            words: None,
+            ..Fault::of(ErrorKind::Unavailable)
         }
     }
 
     fn denied(words: &'static str) -> Self {
         Fault {
-            kind: ErrorKind::Denied,
-            transient: false,
             words: Some(words),
+            ..Fault::of(ErrorKind::Denied)
         }
     }
 

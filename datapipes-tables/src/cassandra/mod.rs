@@ -21,6 +21,7 @@ use futures::{FutureExt, StreamExt};
 use scylla::client::session::Session;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
+use scylla::statement::unprepared::Statement;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use uuid::Uuid;
@@ -132,30 +133,14 @@ impl Cassandra {
             .await
     }
 
-    async fn open(options: CassandraOptions) -> Result<Self> {
+    /// Opens a table; with a schema, it is made if it is not there.
+    async fn open(options: CassandraOptions, new: Option<(&Schema, &Replication)>) -> Result<Self> {
         let here = runtime(&options)?;
         let session = session::connect(&options).await?;
-        let layout = layout::read(&session, &options).await?;
-        Cassandra::of(options, layout, here, session).await
-    }
-
-    async fn make(
-        options: CassandraOptions,
-        schema: &Schema,
-        replication: &Replication,
-    ) -> Result<Self> {
-        let here = runtime(&options)?;
-        let session = session::connect(&options).await?;
-        let layout = layout::create(&session, &options, schema, replication).await?;
-        Cassandra::of(options, layout, here, session).await
-    }
-
-    async fn of(
-        options: CassandraOptions,
-        layout: Layout,
-        here: Id,
-        session: Session,
-    ) -> Result<Self> {
+        let layout = match new {
+            None => layout::read(&session, &options).await?,
+            Some((schema, copies)) => layout::create(&session, &options, schema, copies).await?,
+        };
         let connected = Connected::new(session, &options).await?;
         let place = Arc::new(OnceCell::new_with(Some(Arc::new(connected))));
         let permits = Semaphore::new(options.concurrency());
@@ -330,12 +315,9 @@ impl Connected {
             "SELECT class, label, data FROM {} WHERE key = ?",
             layout::data(options)
         );
-        let read = session.prepare(cql).await;
-        let mut read = read.map_err(|error| fault::prepare(&error).error(&options.url, &error))?;
-        read.set_is_idempotent(true);
         Ok(Connected {
+            read: prepare(&session, options, cql).await?,
             session,
-            read,
             write: OnceCell::new(),
             known: OnceCell::new(),
         })
@@ -344,11 +326,7 @@ impl Connected {
     /// Returns the statement that checks for a row.
     async fn knowing(&self, options: &CassandraOptions) -> Result<PreparedStatement> {
         let cql = format!("SELECT key FROM {} WHERE key = ?", layout::data(options));
-        let statement = self.session.prepare(cql).await;
-        let mut statement =
-            statement.map_err(|error| fault::prepare(&error).error(&options.url, &error))?;
-        statement.set_is_idempotent(true);
-        Ok(statement)
+        prepare(&self.session, options, cql).await
     }
 
     /// Returns the batch that writes a sample; readers need none.
@@ -370,15 +348,25 @@ impl Connected {
                 layout::metadata(options)
             ),
         ] {
-            let statement = self.session.prepare(cql).await;
-            batch.append_statement(
-                statement.map_err(|error| fault::prepare(&error).error(&options.url, &error))?,
-            );
+            batch.append_statement(prepare(&self.session, options, cql).await?);
         }
         batch.set_is_idempotent(true);
         batch.set_consistency(session::level(options.write_consistency));
         Ok(batch)
     }
+}
+
+/// Prepares a statement that may be repeated.
+async fn prepare(
+    session: &Session,
+    options: &CassandraOptions,
+    statement: impl Into<Statement>,
+) -> Result<PreparedStatement> {
+    let prepared = session.prepare(statement).await;
+    let mut prepared =
+        prepared.map_err(|error| fault::prepare(&error).error(&options.url, &error))?;
+    prepared.set_is_idempotent(true);
+    Ok(prepared)
 }
 
 /// Returns the current runtime.

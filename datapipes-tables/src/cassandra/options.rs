@@ -322,7 +322,7 @@ impl CassandraOptions {
     /// # Errors
     /// The errors of [`Cassandra::connect`].
     pub async fn connect(self) -> Result<Cassandra> {
-        Cassandra::open(self).await
+        Cassandra::open(self, None).await
     }
 
     /// Creates missing keyspace and tables, and connects, as [`Cassandra::create`] does.
@@ -330,7 +330,7 @@ impl CassandraOptions {
     /// # Errors
     /// The errors of [`Cassandra::create`].
     pub async fn create(self, schema: &Schema, replication: &Replication) -> Result<Cassandra> {
-        Cassandra::make(self, schema, replication).await
+        Cassandra::open(self, Some((schema, replication))).await
     }
 }
 

@@ -10,7 +10,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 use scylla::value::{CqlValue, Row};
 
-use super::{Cassandra, Connected, fault, layout};
+use super::{Cassandra, Connected, fault, layout, prepare};
 use crate::Metadata;
 
 /// Number of pages requested ahead of the reader.
@@ -101,12 +101,8 @@ impl Scan {
         let statement = Statement::new(format!(
             "SELECT token(key), key, label{select} FROM {name} WHERE token(key) > ? AND token(key) <= ?"
         ));
-        let prepared = connected
-            .session
-            .prepare(statement.with_page_size(page))
-            .await;
-        let mut statement = prepared.map_err(|error| fault::prepare(&error).error(url, &error))?;
-        statement.set_is_idempotent(true);
+        let statement = statement.with_page_size(page);
+        let statement = prepare(&connected.session, &table.0.options, statement).await?;
         Ok(Scan {
             table,
             connected,

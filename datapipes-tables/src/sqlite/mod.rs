@@ -172,26 +172,20 @@ impl Sqlite {
     /// Sets the number of connections that read. Defaults to 4.
     #[must_use]
     pub fn readers(self, readers: usize) -> Self {
-        let Connections {
-            path,
-            url,
-            busy_timeout,
-            ..
-        } = &*self.connections;
-        let connections = Connections::new(path.clone(), url.clone(), readers, *busy_timeout);
-        Sqlite {
-            connections: Arc::new(connections),
-            ..self
-        }
+        let busy_timeout = self.connections.busy_timeout;
+        self.connected(readers, busy_timeout)
     }
 
     /// Sets the time for which queries wait for the locks of others.
     #[must_use]
     pub fn busy_timeout(self, busy_timeout: Duration) -> Self {
-        let Connections {
-            path, url, readers, ..
-        } = &*self.connections;
-        let connections = Connections::new(path.clone(), url.clone(), *readers, busy_timeout);
+        let readers = self.connections.readers;
+        self.connected(readers, busy_timeout)
+    }
+
+    fn connected(self, readers: usize, busy_timeout: Duration) -> Self {
+        let Connections { path, url, .. } = &*self.connections;
+        let connections = Connections::new(path.clone(), url.clone(), readers, busy_timeout);
         Sqlite {
             connections: Arc::new(connections),
             ..self
