@@ -66,13 +66,9 @@ impl Store for Pieces {
         self.store.url()
     }
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let Object {
-            meta,
-            range,
-            body,
-            url,
-        } = self.store.get(key, get).await?;
-        let data = body
+        let object = self.store.get(key, get).await?;
+        let data = object
+            .body
             .map(|piece| piece.expect("bytes in memory"))
             .collect::<Vec<_>>()
             .await
@@ -85,10 +81,8 @@ impl Store for Pieces {
             (size > 0).then_some((Ok(piece), (data, sizes)))
         });
         Ok(Object {
-            meta,
-            range,
             body: Body::stream(body),
-            url,
+            ..object
         })
     }
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {

@@ -91,12 +91,6 @@ impl<S: Store> Store for Timeout<S> {
         let (object, waited) = within(most, self.inner.get(key, get)).await;
         let object =
             object.ok_or_else(|| late(&self.url_of(key), format!("no answer in {most:?}")))??;
-        let Object {
-            meta,
-            range,
-            body,
-            url,
-        } = object;
 
         /// Remaining time of the body.
         struct Left {
@@ -107,8 +101,8 @@ impl<S: Store> Store for Timeout<S> {
             bytes: u64,
         }
         let begin = Left {
-            body,
-            url: url.clone(),
+            body: object.body,
+            url: object.url.clone(),
             total: total.saturating_sub(waited),
             window,
             bytes,
@@ -139,10 +133,8 @@ impl<S: Store> Store for Timeout<S> {
             Some((piece, Some(left)))
         });
         Ok(Object {
-            meta,
-            range,
             body: Body::stream(body),
-            url,
+            ..object
         })
     }
 
