@@ -123,6 +123,9 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
     fn revision(&self) -> Revision {
         self.above.revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.above.seldom_waits()
+    }
     fn weigh(&self, sample: &T) -> Option<usize> {
         self.above.weigh(sample)
     }

@@ -1067,8 +1067,9 @@ impl MapPipe for Threads {
 #[test]
 fn workers_do_the_blocking_work_of_data_that_seldom_waits() {
     type Make = fn(Indexed<String>) -> Graph<Vec<String>>;
-    let makers: [Make; 4] = [
+    let makers: [Make; 5] = [
         |data| data.shuffle().batch(3).fetch(),
+        |data| data.cache(1 << 20).batch(3).fetch(),
         |data| data.map(|name| name).weighed(|_| 8).fetch().batch(2),
         |data| Indexed::concat([data.clone(), data]).fetch().batch(3),
         |data| data.clone().zip(data).fetch().map(|(a, b)| vec![a, b]),
