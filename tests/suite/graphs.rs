@@ -793,7 +793,8 @@ impl Step {
             Mix(_, Weights::OfSizes(_), _) => true,
             Mix(..) => self.ends_early(),
             Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Sample(_) => true,
-            Cache(_) | RepeatCached(..) | ForkCached(..) => true,
+            // RepeatCached and ForkCached may be left out, where they would make too many items.
+            Cache(_) => true,
             Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) | Alternate(..) => true,
             Own(own) => own.needs_order(),
             _ => false,

@@ -812,7 +812,8 @@ fn generated_graphs_contain_every_node() {
 }
 
 /// Nodes that are in no generated graph, with the reason.
-const NOT_GENERATED: [(&str, &str); 8] = [
+const NOT_GENERATED: [(&str, &str); 9] = [
+    ("cycled", "has the name of the mix that cycles its inputs"),
     ("deal", "for several ranks: `Spec::sharded` adds it"),
     ("every", "for several ranks: `Spec::sharded` adds it"),
     ("index_shard", "for several ranks, which share streams here"),
