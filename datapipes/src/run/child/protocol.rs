@@ -8,7 +8,7 @@ use crate::codec::Parcel;
 use crate::context::Counters;
 use crate::graph::Recipe;
 use crate::run::morsel::Needed;
-use crate::{Error, Processes, Rank, Reader, Result, Uneven, Wire};
+use crate::{Error, Processes, Rank, Reader, Result, Uneven};
 
 /// First message to a child.
 pub(crate) struct Hello {
