@@ -190,6 +190,8 @@ wire_struct!(LogLine {
 /// Takes any message as a report and as an order.
 #[cfg(all(feature = "testing", feature = "remote"))]
 pub(super) fn hear(parcel: &Parcel) {
+    use crate::Wire;
+
     if let Ok(Report::Output(_, counts, done)) = Report::decode(&mut parcel.reader()) {
         let counters = Counters::default();
         counts.iter().for_each(|counts| count(&counters, counts));
@@ -274,7 +276,7 @@ pub(super) fn whole<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Writer};
+    use crate::{DType, Wire, Writer};
 
     #[test]
     fn orders_arrive() {
