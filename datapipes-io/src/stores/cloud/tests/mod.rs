@@ -581,5 +581,5 @@ async fn proxies_of_the_environment_are_used_only_if_asked_for() {
         String::from_utf8_lossy(&output.stdout)
     );
     assert_eq!((server.requests().len(), proxy.requests().len()), (1, 1));
-    assert!(proxy.requests()[0].target.starts_with(&server.url()));
+    assert!(proxy.requests()[0].target.starts_with(server.url()));
 }
