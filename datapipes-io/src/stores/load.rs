@@ -195,7 +195,7 @@ pub(super) const TOGETHER: usize = 32;
 pub(super) fn named(file: Item<FileRef>) -> (Item<FileRef>, Arc<str>) {
     let name = file.name();
     let (name, is_named) = match file.origin().shared_name() {
-        // That of a listed file.
+        // A listed file has its name already.
         Some(known) if **known == *name => (known.clone(), true),
         known => (name.into(), known.is_some()),
     };

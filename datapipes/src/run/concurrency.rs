@@ -317,7 +317,7 @@ impl Measured {
         self.best = mean;
         // A part that has only its part of the throughput meets no queue, and nor does the whole.
         let fills = rate * whole as f64 > FILLED * self.rate() * part as f64;
-        // What was measured while the number grew may be less.
+        // Earlier rounds may have a lower throughput, since the number was still growing.
         self.record(rate, part as f64 / mean);
         let enough = match fills {
             true => self.enough().min(whole as f64),

@@ -52,7 +52,8 @@ impl Waits {
         self.far.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the work waits for something distant. What a network waits for is not known.
+    /// Returns true if the last work that waited did so for long. Only blocking work is measured, not
+    /// a network.
     pub(super) fn is_distant(&self) -> bool {
         self.distant.load(Ordering::Relaxed)
     }

@@ -369,7 +369,7 @@ impl Spawning {
             self.shared.gauge.on_workers.store(on_workers, Relaxed);
             let waits = self.shared.waits.as_ref();
             if !on_workers && waits.is_some_and(|waits| waits.is_distant()) {
-                // That the data is not near was seen on the workers.
+                // The work waited for long on the workers, so the data is not near: no probe is needed.
                 self.flight.concurrency.open(0);
             }
             // The cost of an item is time on a worker for one kind of work, time in flight for the
