@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datapipes::{
-    Arity, BoxError, Context, DataLoader, Error, ErrorKind, Graph, Hints, Items, OnError, Pipe, Rng,
+    Arity, BoxError, Context, DataLoader, Error, Graph, Hints, Items, OnError, Pipe, Rng,
 };
 use datapipes_image::{Image, hflip};
 
@@ -38,7 +38,7 @@ fn hide_square(image: &mut Image, edge: u32, rng: &mut Rng) -> datapipes::Result
     if edge > width.min(height) {
         let message =
             format!("a square of {edge} pixels does not fit in an image of {width}x{height}");
-        return Err(Error::new(ErrorKind::Shape, message));
+        return Err(Error::shape(message));
     }
     let x = rng.below(u64::from(width - edge) + 1) as usize;
     let y = rng.below(u64::from(height - edge) + 1) as usize;

@@ -4,7 +4,7 @@
 //! `cargo run --example custom_store`
 
 use bytes::Bytes;
-use datapipes::{Backoff, BoxError, DataLoader, Error, ErrorKind, Result, async_trait};
+use datapipes::{Backoff, BoxError, DataLoader, Error, Result, async_trait};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::wrappers::Evict;
 use datapipes_io::stores::{Get, Meta, Object, Store, StoreExt};
@@ -43,9 +43,9 @@ impl Store for Squares {
             .and_then(|number| number.parse::<u64>().ok())
             .filter(|&n| n < self.many);
         // Errors begin with the URL of the object. An error marked `.transient()` is retried.
-        let n = number.ok_or_else(|| Error::new(ErrorKind::NotFound, self.url_of(key)))?;
+        let n = number.ok_or_else(|| Error::not_found(self.url_of(key)))?;
         if get.version.is_some_and(|version| version != "1") {
-            return Err(Error::new(ErrorKind::Changed, self.url_of(key)));
+            return Err(Error::changed(self.url_of(key)));
         }
         let whole = Object::whole(
             self.url_of(key),

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 
-use datapipes::{DataLoader, Error, ErrorKind, Graph, Items, OnError};
+use datapipes::{DataLoader, Error, Graph, Items, OnError};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 datapipes::before_main!();
@@ -50,7 +50,7 @@ fn series(page: &str) -> BTreeMap<&str, f64> {
 fn loader(name: &str) -> DataLoader<Vec<u64>> {
     let graph = Graph::range(0..100)
         .try_map(|n| match n {
-            7 => Err(Error::new(ErrorKind::Corrupt, "broken")),
+            7 => Err(Error::corrupt("broken")),
             _ => datapipes::Ok(n),
         })
         .named("decode")

@@ -1,7 +1,7 @@
 //! Counts of an epoch's items: the total and the progress.
 
 use burn_core::data::dataloader::Progress;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// Numbers of items that the user gave.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +40,7 @@ impl Count {
     /// reports its number of items.
     pub fn new(given: GivenCounts, batches: Option<u64>, rows: bool) -> Result<Count> {
         let batches = batches.and_then(|batches| usize::try_from(batches).ok());
-        let config = |what: &str| Err(Error::new(ErrorKind::Config, what));
+        let config = |what: &str| Err(Error::config(what));
         let (total, unit) = match (given.items, given.batch_size, batches) {
             (Some(items), _, _) if rows => (items, Unit::Rows),
             (Some(items), Some(each), _) => (items, Unit::Each(each)),

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use burn_core::data::dataset::{Dataset, DatasetError};
 use datapipes::index::Indexed;
-use datapipes::{
-    DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, async_trait, opaque_debug,
-};
+use datapipes::{DataLoader, Error, MapPipe, Rank, Result, Uneven, async_trait, opaque_debug};
 
 /// An [`Indexed`] as a [`Dataset`] of burn, for burn's own loaders, splits and transformations.
 ///
@@ -79,8 +77,7 @@ impl<T: Send + 'static> BurnDataset<T> {
             .seed(self.seed)
             .workers(0)
             .build();
-        let loader =
-            loader.map_err(|error| Error::new(ErrorKind::Config, error.problems().join("; ")))?;
+        let loader = loader.map_err(|error| Error::config(error.problems().join("; ")))?;
         loader.epoch(self.epoch).blocking().collect()
     }
 }
@@ -89,12 +86,7 @@ impl<T: Send + 'static> BurnDataset<T> {
 impl<T: Send + 'static> Dataset<T> for BurnDataset<T> {
     fn get(&self, index: usize) -> Result<T, DatasetError> {
         let sample = self.read(vec![index]).map(|mut samples| samples.pop());
-        let none = || {
-            Error::new(
-                ErrorKind::Truncated,
-                format!("no sample came for index {index}"),
-            )
-        };
+        let none = || Error::truncated(format!("no sample came for index {index}"));
         sample
             .and_then(|sample| sample.ok_or_else(none))
             .map_err(DatasetError::new)

@@ -406,7 +406,7 @@ impl<B: Send + 'static, O: Send + 'static> BurnLoader<B, O> {
         }
         match lock(&self.reading).clone() {
             Some(reading) => reading.checkpoint(),
-            None => Err(Error::new(ErrorKind::Config, "no epoch was begun yet")),
+            None => Err(Error::config("no epoch was begun yet")),
         }
     }
 
@@ -445,7 +445,7 @@ impl<B: Send + 'static, O: Send + 'static> BurnLoader<B, O> {
 
     fn count(&self) -> Result<Count> {
         match &self.refused {
-            Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
+            Some(why) => Err(Error::config(&**why)),
             None => match self.steps {
                 Some(steps) => Count::new(
                     GivenCounts {

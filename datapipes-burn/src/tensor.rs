@@ -5,7 +5,7 @@ use burn_core::tensor::{
     AllocationProperty, Bool, BoolStore, Bytes, DType, DataError, Device, Float, Int, Tensor,
     TensorData,
 };
-use datapipes::{Error, ErrorKind, Result, TypedVec};
+use datapipes::{Error, Result, TypedVec};
 
 /// A kind of burn's tensors: [`Float`], [`Int`] or [`Bool`]. Sealed.
 pub trait Kind: Basic + sealed::Sealed {
@@ -55,18 +55,18 @@ pub(crate) fn into_tensor<const D: usize, K: Kind>(
     let dtype = data.dtype();
     if !K::holds(dtype) {
         let message = format!("a tensor of {from} was asked for {}", K::WHAT);
-        return Err(Error::new(ErrorKind::Shape, message));
+        return Err(Error::shape(message));
     }
     if rank != D || D == 0 {
         let message = format!(
             "a tensor of shape {:?} was asked for rank {D}",
             data.shape().as_slice()
         );
-        return Err(Error::new(ErrorKind::Shape, message));
+        return Err(Error::shape(message));
     }
     if !dtype.is_bool() && !device.supports_dtype(dtype) {
         let message = format!("{device:?} has no tensors of {from}");
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(Error::unsupported(message));
     }
     Ok(Tensor::from_data(data, (device, dtype)))
 }
@@ -136,12 +136,9 @@ macro_rules! dtypes {
 dtypes! { U8 U8 I8 I8 U16 U16 I16 I16 U32 U32 I32 I32 U64 U64 I64 I64 F16 F16 BF16 BF16 F32 F32 F64 F64 }
 
 fn unsupported(dtype: datapipes::DType) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("burn has no tensors of {dtype}"),
-    )
+    Error::unsupported(format!("burn has no tensors of {dtype}"))
 }
 
 fn unfit(error: DataError) -> Error {
-    Error::new(ErrorKind::Shape, "").with_source(error)
+    Error::shape("").with_source(error)
 }

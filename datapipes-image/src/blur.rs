@@ -1,6 +1,6 @@
 //! Gaussian blur.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use crate::Image;
 use crate::portable::exp;
@@ -86,7 +86,7 @@ impl RandomGaussianBlur {
             return Ok(());
         }
         let message = format!("a blur with sigma from {least} to {most}: it has to be in order");
-        Err(Error::new(ErrorKind::Config, message))
+        Err(Error::config(message))
     }
 
     pub(crate) fn settings(&self) -> String {
@@ -153,7 +153,7 @@ pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
     if kernel.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
         let message =
             format!("a blur of {kernel} pixels with sigma {sigma}: it has to be odd and positive");
-        return Err(Error::new(ErrorKind::Config, message));
+        return Err(Error::config(message));
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
             "a blur of {len} pixels mirrors {} at an edge of {edge}",
             len / 2
         );
-        return Err(Error::new(ErrorKind::Shape, message));
+        return Err(Error::shape(message));
     }
     let weight = |t: u32| exp(-0.5 * ((f64::from(t) - f64::from(len / 2)) / sigma).powi(2));
     let sum: f64 = (0..len).map(weight).sum();
@@ -203,6 +203,7 @@ fn weigh<'a>(sums: &mut [f32], rows: impl Iterator<Item = (f32, &'a [f32])>) {
 mod tests {
     use super::*;
     use crate::decode;
+    use datapipes::ErrorKind;
 
     #[test]
     fn edges_are_mirrored_without_the_edge() {

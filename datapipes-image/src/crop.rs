@@ -1,6 +1,6 @@
 //! Crops and flips: pixels move, none is computed.
 
-use datapipes::{Error, ErrorKind, Result, Rng, wire_struct};
+use datapipes::{Error, Result, Rng, wire_struct};
 
 use crate::Image;
 use crate::geometry::raster::{self, Raster};
@@ -48,7 +48,7 @@ impl Rect {
         let message = format!(
             "a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {edge_x}x{edge_y}"
         );
-        Err(Error::new(ErrorKind::Shape, message))
+        Err(Error::shape(message))
     }
 
     /// Draws the place of a part that fits in an image: its row, and then its column.
@@ -199,6 +199,7 @@ pub fn vflip(image: &mut Image) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     /// An image whose pixels hold their column and row.
     fn grid(width: u32, height: u32) -> Image {

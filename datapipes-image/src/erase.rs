@@ -1,6 +1,6 @@
 //! Random erasing of a rectangle of each image.
 
-use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
+use datapipes::{DType, Error, Result, Rng, Tensor};
 
 use crate::image::check_probability;
 use crate::layout::picture_size;
@@ -153,7 +153,7 @@ impl RandomErasing {
         self.check()?;
         let &[a, b, c] = tensor.shape() else {
             let message = format!("erasing in a tensor {:?}: not of rank 3", tensor.shape());
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         };
         let (width, height, channels) = picture_size(
             "erasing in a tensor",
@@ -168,7 +168,7 @@ impl RandomErasing {
             DType::U8 => check_bytes(values.as_deref())?,
             other => {
                 let message = format!("erasing takes tensors of f32 or u8, not {other}");
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(Error::unsupported(message));
             }
         }
         let Some(part) = self.part(width, height, rng) else {
@@ -217,7 +217,7 @@ impl RandomErasing {
             Value::Rgb(values) if channels == 3 => Ok(Some(values.to_vec())),
             Value::Rgb(_) => {
                 let message = format!("3 values to erase an image of {channels} channels with");
-                Err(Error::new(ErrorKind::Shape, message))
+                Err(Error::shape(message))
             }
         }
     }
@@ -233,7 +233,7 @@ impl RandomErasing {
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Config, fault))
+        Err(Error::config(fault))
     }
 
     pub(crate) fn settings(&self) -> String {
@@ -260,7 +260,7 @@ fn check_bytes(values: Option<&[f32]>) -> Result<()> {
         None => Ok(()),
         Some(value) => {
             let message = format!("erase 8-bit pixels with {value}: a whole number from 0 to 255");
-            Err(Error::new(ErrorKind::Config, message))
+            Err(Error::config(message))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use datapipes::{Error, Reader, Result, Wire, Writer};
 
 use crate::Rect;
 
@@ -43,7 +43,7 @@ impl Image {
                 "{} bytes for an image of {width}x{height}x{channels}",
                 data.len()
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         Ok(Image {
             width,
@@ -147,14 +147,13 @@ impl fmt::Debug for Image {
 /// Fails for a size that no image can have.
 pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     if width == 0 || height == 0 {
-        return Err(Error::new(
-            ErrorKind::Config,
-            format!("an image of {width}x{height} has no pixels"),
-        ));
+        return Err(Error::config(format!(
+            "an image of {width}x{height} has no pixels"
+        )));
     }
     if u64::from(width) * u64::from(height) > MAX_PIXELS {
         let message = format!("an image of {width}x{height} has more than {MAX_PIXELS} pixels");
-        return Err(Error::new(ErrorKind::Config, message));
+        return Err(Error::config(message));
     }
     Ok(())
 }
@@ -164,10 +163,9 @@ pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
     if width > 0 && height > 0 {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::Shape,
-        format!("{what} of {width}x{height}, which has no pixels"),
-    ))
+    Err(Error::shape(format!(
+        "{what} of {width}x{height}, which has no pixels"
+    )))
 }
 
 /// Fails with [`ErrorKind::Config`] unless `p` is from 0 to 1.
@@ -175,15 +173,15 @@ pub(crate) fn check_probability(p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::Config,
-        format!("the probability is {p}, not from 0 to 1"),
-    ))
+    Err(Error::config(format!(
+        "the probability is {p}, not from 0 to 1"
+    )))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn its_data_fits_its_size() {

@@ -1,6 +1,6 @@
 //! The layout of an image in a tensor, and the writing of rows into it.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use crate::Normalize;
 
@@ -23,7 +23,7 @@ pub(crate) fn picture_size(
     axes: [usize; 3],
     layout: Option<Layout>,
 ) -> Result<(u32, u32, usize)> {
-    let refused = |why: &str| Error::new(ErrorKind::Shape, format!("{what} {shape:?}: {why}"));
+    let refused = |why: &str| Error::shape(format!("{what} {shape:?}: {why}"));
     let [a, b, c] = axes;
     let (channels, height, width) = if layout == Some(Layout::Hwc) {
         (c, a, b)

@@ -1,6 +1,6 @@
 //! Random resized crops, as used for training on ImageNet.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use crate::image::{check_edges, check_size};
 use crate::portable::{exp, ln};
@@ -101,7 +101,7 @@ impl RandomResizedCrop {
             if !(least > 0.0 && least <= most && most.is_finite()) {
                 let message =
                     format!("{name} from {least} to {most}: it has to be positive and in order");
-                return Err(Error::new(ErrorKind::Config, message));
+                return Err(Error::config(message));
             }
         }
         Ok(())
@@ -178,6 +178,7 @@ pub fn random_resized_crop(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn rng(key: u64) -> Rng {
         Rng::from_key([key, 0, 0, 0])

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Graph, Hints, Items, Pipe, Result, Rng, Tensor};
+use datapipes::{Arity, Context, Error, Graph, Hints, Items, Pipe, Result, Rng, Tensor};
 
 use crate::decode::{Memory, Wanted};
 use crate::image::{check_probability, check_size};
@@ -205,7 +205,7 @@ impl ImageRows {
                 row.shape(),
                 self.shape()
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         match &self.normalize {
             Some(normalize) => self.fill_with(file, rng, normalize, row.as_mut_slice::<f32>()?),
@@ -339,7 +339,7 @@ impl ImageRows {
                     let message = format!(
                         "a crop of {width}x{height} of images whose shorter edge is {shorter}"
                     );
-                    return Err(Error::new(ErrorKind::Config, message));
+                    return Err(Error::config(message));
                 }
                 check_size(shorter, shorter)?;
             }

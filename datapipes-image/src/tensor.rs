@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use datapipes::{Element, Error, ErrorKind, Result, Tensor, labelled};
+use datapipes::{Element, Error, Result, Tensor, labelled};
 
 use crate::layout::{Number, RowWriter};
 use crate::{Image, Layout};
@@ -47,10 +47,9 @@ impl Normalize {
         let fine = mean.iter().all(|m| m.is_finite())
             && std.iter().all(|&s| s > 0.0 && (1.0 / s).is_normal());
         if !fine {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("cannot normalise by mean {mean:?}, std {std:?}"),
-            ));
+            return Err(Error::config(format!(
+                "cannot normalise by mean {mean:?}, std {std:?}"
+            )));
         }
         Ok(Normalize { mean, std })
     }
@@ -181,6 +180,7 @@ fn tensor_of<T: Number + Element>(image: &Image, normalize: &Normalize) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn channels_become_planes() {

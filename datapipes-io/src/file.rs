@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer, wire_struct};
+use datapipes::{Error, Reader, Result, Wire, Writer, wire_struct};
 
 use crate::stores::Store;
 
@@ -148,7 +148,7 @@ impl Wire for FileRef {
                 self.path,
                 store.url()
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         self.path.encode(to)?;
         self.size.encode(to)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use datapipes::index::split::{Record, SplitPart, Splits};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::replace::replace;
@@ -100,21 +100,17 @@ impl<K: Ord + Clone + fmt::Display + FromStr> SplitsExt<K> for Splits<K> {
     }
 }
 
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
 fn read(text: &str) -> Result<Record> {
     let whole: Value =
-        serde_json::from_str(text).map_err(|error| corrupt("no JSON").with_source(error))?;
+        serde_json::from_str(text).map_err(|error| Error::corrupt("no JSON").with_source(error))?;
     if whole["format"] != FORMAT {
-        return Err(corrupt("no splits"));
+        return Err(Error::corrupt("no splits"));
     }
     match number(&whole, "version")? {
         VERSION => {}
         version => {
             let what = format!("splits of version {version}; this library reads version {VERSION}");
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
     }
     let part = |part: &Value| {
@@ -125,12 +121,12 @@ fn read(text: &str) -> Result<Record> {
             name: text_of(part, "name")?,
             fraction: part["fraction"]
                 .as_f64()
-                .ok_or_else(|| corrupt("a part without \"fraction\""))?,
+                .ok_or_else(|| Error::corrupt("a part without \"fraction\""))?,
             keys: keys(part, "keys")?,
             entities: number(part, "entities")? as usize,
             classes: counts
                 .collect::<Option<_>>()
-                .ok_or_else(|| corrupt("\"classes\" of a part"))?,
+                .ok_or_else(|| Error::corrupt("\"classes\" of a part"))?,
         })
     };
     Ok(Record {
@@ -154,26 +150,26 @@ fn read(text: &str) -> Result<Record> {
 fn list<'a>(of: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
     of[field]
         .as_array()
-        .ok_or_else(|| corrupt(format!("no list {field:?}")))
+        .ok_or_else(|| Error::corrupt(format!("no list {field:?}")))
 }
 
 fn number(of: &Value, field: &str) -> Result<u64> {
     of[field]
         .as_u64()
-        .ok_or_else(|| corrupt(format!("no number {field:?}")))
+        .ok_or_else(|| Error::corrupt(format!("no number {field:?}")))
 }
 
 fn text_of(of: &Value, field: &str) -> Result<String> {
     of[field]
         .as_str()
         .map(str::to_owned)
-        .ok_or_else(|| corrupt(format!("no text {field:?}")))
+        .ok_or_else(|| Error::corrupt(format!("no text {field:?}")))
 }
 
 fn keys(of: &Value, field: &str) -> Result<Vec<String>> {
     let key = |key: &Value| key.as_str().map(str::to_owned);
     let keys = list(of, field)?.iter().map(key).collect::<Option<_>>();
-    keys.ok_or_else(|| corrupt(format!("a key in {field:?} is no text")))
+    keys.ok_or_else(|| Error::corrupt(format!("a key in {field:?} is no text")))
 }
 
 #[cfg(test)]
@@ -181,6 +177,7 @@ mod tests {
     use datapipes::index::split::{SplitSample, Splitter};
 
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn a_file_gives_back_what_was_saved_and_only_for_its_data_set() {

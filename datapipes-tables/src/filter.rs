@@ -1,7 +1,7 @@
 //! Filters on the metadata of samples.
 
 use datapipes::index::filter::{Columns, Filter, Value};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -24,8 +24,7 @@ impl Columns for Schema {
             Some(value @ Value::Bool(_)) => (kind == ColumnType::Bool, value),
         };
         let what = || format!("the filter compares column {column:?} of {kind} with {value}");
-        fits.then_some(())
-            .ok_or_else(|| Error::new(ErrorKind::Shape, what()))
+        fits.then_some(()).ok_or_else(|| Error::shape(what()))
     }
 }
 
@@ -82,6 +81,7 @@ pub(super) fn scan_and_filter<T: Table + ?Sized>(
 mod tests {
     use super::*;
     use crate::col;
+    use datapipes::ErrorKind;
 
     #[test]
     fn what_cannot_be_compared_is_found_before() {

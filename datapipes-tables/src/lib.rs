@@ -170,10 +170,7 @@ impl Schema {
             } else {
                 continue;
             };
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("the column {name:?} {wrong}"),
-            ));
+            return Err(Error::config(format!("the column {name:?} {wrong}")));
         }
         Ok(())
     }
@@ -183,7 +180,7 @@ impl Schema {
     /// # Errors
     /// `Shape` if their number or a type is different, or a value is NaN.
     pub fn accept(&self, values: &[Value]) -> Result<()> {
-        let shape = |what| Err(Error::new(ErrorKind::Shape, what));
+        let shape = |what| Err(Error::shape(what));
         if values.len() != self.columns.len() {
             return shape(format!(
                 "{} values for {} columns",
@@ -227,10 +224,7 @@ impl Schema {
                     } else {
                         names.join(", ")
                     };
-                    Error::new(
-                        ErrorKind::NotFound,
-                        format!("no column {wanted:?}; there are: {there}"),
-                    )
+                    Error::not_found(format!("no column {wanted:?}; there are: {there}"))
                 })
         };
         columns.iter().map(|wanted| place(wanted)).collect()
@@ -469,7 +463,7 @@ fn cannot(url: &str) -> Error {
     } else {
         String::new()
     };
-    Error::new(ErrorKind::Config, shown + &what)
+    Error::config(shown + &what)
 }
 
 /// Returns a stream of one error.

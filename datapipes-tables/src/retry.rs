@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn transient() -> Error {
-        Error::new(ErrorKind::Unavailable, "shaky").transient()
+        Error::unavailable("shaky").transient()
     }
 
     #[async_trait]
@@ -169,7 +169,7 @@ mod tests {
         }
         async fn get(&self, key: Uuid) -> Result<Row> {
             match key {
-                key if key.is_nil() => Err(Error::new(ErrorKind::NotFound, "nil")),
+                key if key.is_nil() => Err(Error::not_found("nil")),
                 key if key.is_max() || self.turn() => Err(transient()),
                 key => Ok(Row {
                     key,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Lookup, MapPipe};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use uuid::Uuid;
 
 use super::{Label, Row, Table};
@@ -90,7 +90,7 @@ impl RowsByIndex {
                     self.rows.0.url(),
                     self.keys.len()
                 );
-                Error::new(ErrorKind::NotFound, what)
+                Error::not_found(what)
             })
     }
 }

@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result, Rng, Weigh};
 
 use crate::{Document, Tokens};
 
@@ -71,7 +71,7 @@ impl MaskTokens {
         let targets = document.labels();
         if let Some(targets) = targets.filter(|targets| targets.len() != len) {
             let message = format!("a document of {len} ids and {} labels", targets.len());
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         let mut labels = vec![-100; len];
         for (at, (id, label)) in tokens.ids.iter_mut().zip(&mut labels).enumerate() {
@@ -198,7 +198,7 @@ impl SpanCorruption {
                 spans + 1,
                 self.sentinels
             );
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         let between = partition(ids.len() - noise, spans, rng);
         let within = partition(noise, spans, rng);

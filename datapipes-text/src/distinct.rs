@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use datapipes::{Arity, Context, Error, ErrorKind, Graph, Hints, Items, Pipe};
+use datapipes::{Arity, Context, Error, Graph, Hints, Items, Pipe};
 
 /// Leaves out documents that came before; see [`DistinctGraphExt::distinct`].
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ where
             }
             if seen.len() >= this.most {
                 let message = format!("a document after {} that are all different", this.most);
-                return Some(Err(Error::new(ErrorKind::Limit, message).of(item.origin())));
+                return Some(Err(Error::limit(message).of(item.origin())));
             }
             seen.insert(hash);
             Some(Ok(item))
@@ -128,6 +128,7 @@ mod tests {
     use datapipes::testing::check_pipe;
 
     use super::*;
+    use datapipes::ErrorKind;
 
     fn content<'a>(text: &'a &'static str) -> &'a [u8] {
         text.as_bytes()

@@ -5,9 +5,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use datapipes::{
-    Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Rng, Weigh, opaque_debug,
-};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result, Rng, Weigh, opaque_debug};
 
 use crate::tokenize::fingerprint;
 use crate::{Tokenizer, Tokens};
@@ -158,7 +156,7 @@ impl Fim {
     fn changed(&self, tokens: Tokens, rng: &mut impl Draw) -> Result<Tokens> {
         if tokens.labels.is_some() {
             let message = "a document with labels, which are of the tokens in their order";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         let mut ids = Vec::with_capacity(tokens.ids.len());
         for (document, end) in parts(&tokens.ids, self.end) {

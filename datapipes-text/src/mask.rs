@@ -1,6 +1,6 @@
 //! Attention masks, made from the bounds of segments alone.
 
-use datapipes::{Element, Error, ErrorKind, Result, Tensor};
+use datapipes::{Element, Error, Result, Tensor};
 
 /// Tokens of its own segment that a token attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ fn filled<E: Element>(
 }
 
 fn check(cu_seqlens: &[u32], rows: usize, length: usize) -> Result<()> {
-    let problem = |what: String| Err(Error::new(ErrorKind::Shape, format!("cu_seqlens: {what}")));
+    let problem = |what: String| Err(Error::shape(format!("cu_seqlens: {what}")));
     if cu_seqlens.first() != Some(&0) {
         return problem("they do not begin with 0".to_owned());
     }
@@ -114,6 +114,7 @@ fn check(cu_seqlens: &[u32], rows: usize, length: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn plain(cu_seqlens: &[u32], rows: usize, length: usize, attention: Attention) -> Vec<bool> {
         let segment = |at: usize| {

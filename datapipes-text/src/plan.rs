@@ -12,9 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datapipes::index::Permutation;
-use datapipes::{
-    Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source, opaque_debug,
-};
+use datapipes::{Context, Error, Graph, Hints, Item, Items, Result, Rng, Source, opaque_debug};
 
 use crate::pack::Row;
 use crate::{Overflow, Packed, RowLayout, TokenStore, Tokens};
@@ -155,7 +153,7 @@ impl PackPlan {
             .or((world == 0 || !self.step.is_multiple_of(world))
                 .then_some("a number of ranks that does not divide the rows of a step"));
         if let Some(problem) = problem {
-            return Err(Error::new(ErrorKind::Config, problem));
+            return Err(Error::config(problem));
         }
         let mut report = PackReport {
             rows: 0,
@@ -489,7 +487,7 @@ impl PlannedRow {
             let Tokens { ids, labels, .. } = part;
             if ids.len() < len {
                 let message = format!("document {} is shorter than planned", piece.document);
-                return Err(Error::new(ErrorKind::Changed, message));
+                return Err(Error::changed(message));
             }
             if self.overflow == Overflow::Error && ids.len() > len {
                 let tokens = self.store.document_len(piece.document)?;
@@ -497,7 +495,7 @@ impl PlannedRow {
                     "document {} has {tokens} tokens, for rows of {len}; `PackPlan::overflow` can cut it or leave it out",
                     piece.document
                 );
-                return Err(Error::new(ErrorKind::Limit, message));
+                return Err(Error::limit(message));
             }
             row.push(layout, &ids, labels.as_deref(), 0..len);
         }

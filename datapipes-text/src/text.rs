@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// A value that is, or has, a text.
 ///
@@ -34,7 +34,7 @@ macro_rules! bytes {
             fn text(&self) -> Result<&str> {
                 std::str::from_utf8(self).map_err(|error| {
                     let message = format!("byte {} of the text is no UTF-8", error.valid_up_to());
-                    Error::new(ErrorKind::Corrupt, message)
+                    Error::corrupt(message)
                 })
             }
         }

@@ -1,6 +1,6 @@
 //! Batches of a number of tokens instead of a number of items.
 
-use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Item, Items, Pipe};
+use datapipes::{Context, Error, Graph, Held, Hints, Item, Items, Pipe};
 
 /// Groups items into batches whose number of tokens, padding included, has a limit; see
 /// [`TokenBatchGraphExt::token_batch`].
@@ -90,7 +90,7 @@ where
                         this.budget
                     );
                     let (item, place) = item.into_parts();
-                    let error = cx.fail(&item, Error::new(ErrorKind::Limit, message));
+                    let error = cx.fail(&item, Error::limit(message));
                     out.emit_of([place], Err(error)).await;
                 }
                 let mut batches = this.group(window);

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// let backoff = Backoff { tries: 3, ..Backoff::default() };
 /// let answer = backoff.run(|| {
 ///     asked += 1;
-///     let answer = if asked < 3 { Err(Error::new(ErrorKind::Unavailable, "busy").transient()) } else { Ok(asked) };
+///     let answer = if asked < 3 { Err(Error::unavailable("busy").transient()) } else { Ok(asked) };
 ///     async { answer }
 /// });
 /// assert_eq!(answer.await.unwrap(), 3);
@@ -132,7 +132,6 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
 
     #[test]
     fn pauses_grow_up_to_three_times_and_stay_within_bounds() {
@@ -179,7 +178,7 @@ mod tests {
         };
         let mut pauses = policy.begin();
         let mut last = policy.first;
-        let passing = || Error::new(ErrorKind::Unavailable, "shaky").transient();
+        let passing = || Error::unavailable("shaky").transient();
         for _ in 0..100 {
             let pause = pauses.next(&passing()).unwrap();
             assert!(
@@ -188,14 +187,12 @@ mod tests {
             );
             last = pause;
         }
-        let asked =
-            Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::from_secs(60));
+        let asked = Error::unavailable("").with_retry_after(Duration::from_secs(60));
         assert_eq!(pauses.next(&asked), Some(Duration::from_secs(60)));
-        let too_long =
-            Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::from_secs(181));
+        let too_long = Error::unavailable("").with_retry_after(Duration::from_secs(181));
         assert_eq!(pauses.next(&too_long), None);
         tokio::time::advance(Duration::from_millis(1)).await;
-        let forever = Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::MAX);
+        let forever = Error::unavailable("").with_retry_after(Duration::MAX);
         assert_eq!(pauses.next(&forever), None);
     }
 }

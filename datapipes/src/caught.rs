@@ -35,7 +35,7 @@ thread_local! {
 /// use datapipes::{Error, ErrorKind, catch_panic};
 /// fn header(file: &[u8]) -> datapipes::Result<u8> {
 ///     let read = catch_panic(|| file[7]); // a reader of somebody else's
-///     read.map_err(|panic| Error::new(ErrorKind::Corrupt, "the header").with_source(panic))
+///     read.map_err(|panic| Error::corrupt("the header").with_source(panic))
 /// }
 /// assert_eq!(header(&[0; 8])?, 0);
 /// assert_eq!(header(&[]).unwrap_err().kind(), ErrorKind::Corrupt);

@@ -341,6 +341,35 @@ impl Error {
     }
 }
 
+/// Writes one constructor for each kind whose cause is told in words.
+macro_rules! constructors {
+    ($($name:ident = $kind:ident, $doc:literal;)*) => {
+        /// Constructors of errors of one kind, with the facts in words (lower case, no full stop).
+        impl Error {
+            $(
+                #[doc = concat!("Makes an error of [`ErrorKind::", stringify!($kind), "`]: ", $doc, ".")]
+                pub fn $name(message: impl Into<String>) -> Self {
+                    Error::new(ErrorKind::$kind, message)
+                }
+            )*
+        }
+    };
+}
+
+constructors! {
+    not_found = NotFound, "something was not there";
+    denied = Denied, "permission was refused";
+    unavailable = Unavailable, "a service does not answer now, or not in time";
+    changed = Changed, "the data changed while it was read, or since it was listed";
+    protocol = Protocol, "a service's answer violates its protocol";
+    truncated = Truncated, "the data ends before it should";
+    corrupt = Corrupt, "the data violates its format";
+    unsupported = Unsupported, "the data is legal, but is not read here";
+    limit = Limit, "a limit was reached";
+    shape = Shape, "items that must fit together do not";
+    config = Config, "the graph or its settings are wrong";
+}
+
 impl Error {
     /// Returns what went wrong and why, in one line: the displayed text without the node and the
     /// item.
@@ -461,7 +490,7 @@ mod tests {
     fn says_node_item_and_every_cause_on_one_line() {
         let cause = std::io::Error::other("disk\non fire");
         let item = Origin::root(0, 17).named("a\tb.tar");
-        let error = Error::new(ErrorKind::Corrupt, "bad header")
+        let error = Error::corrupt("bad header")
             .with_source(cause)
             .at(&"untar".into())
             .of(&item);
@@ -474,7 +503,7 @@ mod tests {
 
     #[test]
     fn what_main_prints_is_for_people() {
-        let error = Error::new(ErrorKind::Corrupt, "bad header").at(&"untar".into());
+        let error = Error::corrupt("bad header").at(&"untar".into());
         assert_eq!(format!("{error:?}"), "untar: corrupt: bad header");
         assert!(format!("{error:#?}").contains("kind: Corrupt"));
     }
@@ -482,7 +511,7 @@ mod tests {
     #[test]
     fn a_users_error_is_shown_as_it_is() {
         assert_eq!(Error::user("no such label").to_string(), "no such label");
-        let own = Error::user(Error::new(ErrorKind::Limit, "too many"));
+        let own = Error::user(Error::limit("too many"));
         assert_eq!(own.kind(), ErrorKind::Limit);
     }
 

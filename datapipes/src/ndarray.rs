@@ -2,7 +2,7 @@
 
 use ndarray::{Array, ArrayD, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeError};
 
-use crate::{Element, Error, ErrorKind, Result, Tensor};
+use crate::{Element, Error, Result, Tensor};
 
 /// Numbers of a tensor as an array, for slicing and arithmetic (feature `ndarray`).
 ///
@@ -72,7 +72,7 @@ impl Tensor {
 }
 
 fn refused(shape: &[usize], error: ShapeError) -> Error {
-    Error::new(ErrorKind::Shape, format!("shape {shape:?} as an ndarray")).with_source(error)
+    Error::shape(format!("shape {shape:?} as an ndarray")).with_source(error)
 }
 
 #[cfg(test)]
@@ -81,6 +81,7 @@ mod tests {
 
     use super::*;
     use crate::DType;
+    use crate::ErrorKind;
 
     fn tensor() -> Tensor {
         Tensor::from_vec((0..24u16).collect(), [2, 3, 4]).unwrap()

@@ -43,7 +43,7 @@ use crate::{Context, Item, Items, PipeSnapshot, Result};
 ///         let by = self.0;
 ///         input.each(cx, move |item| {
 ///             Some(match item.is_nan() {
-///                 true => Err(Error::new(ErrorKind::Corrupt, "not a number").of(item.origin())),
+///                 true => Err(Error::corrupt("not a number").of(item.origin())),
 ///                 false => Ok(item.map(|value| value * by)),
 ///             })
 ///         })

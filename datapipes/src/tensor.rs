@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use crate::batch_buffer::{SlabPart, spare, spare_part, spare_vec, spare_zeros};
 use crate::dtype::with_dtype;
-use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
+use crate::{DType, Element, Error, Result, TypedVec};
 
 /// An array of numbers of one type and of any rank, row-major and contiguous in memory.
 ///
@@ -71,7 +71,7 @@ impl Tensor {
         let shape = shape.into();
         let needed = checked_len(&shape, T::DTYPE)?;
         if needed != values.len() {
-            return Err(shape_error(format!(
+            return Err(Error::shape(format!(
                 "{} elements for shape {shape:?}, which has {needed}",
                 values.len()
             )));
@@ -93,7 +93,7 @@ impl Tensor {
         let needed = checked_len(&shape, dtype)? * dtype.size();
         if needed != bytes.len() {
             let given = bytes.len();
-            return Err(shape_error(format!(
+            return Err(Error::shape(format!(
                 "{given} bytes for shape {shape:?} of {dtype}, which has {needed}"
             )));
         }
@@ -101,7 +101,7 @@ impl Tensor {
             && let Some(place) = bytes.iter().position(|&byte| byte > 1)
         {
             let message = format!("byte {place} of a bool tensor is {}", bytes[place]);
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         let buf = with_dtype!(dtype, T => match bytemuck::checked::try_cast_slice::<u8, T>(&bytes) {
             Ok(_) => Buf::Shared(bytes, dtype),
@@ -136,7 +136,7 @@ impl Tensor {
         let mut values = spare_vec::<T>(needed);
         fill(&mut values)?;
         if needed != values.len() {
-            return Err(shape_error(format!(
+            return Err(Error::shape(format!(
                 "{} elements for shape {shape:?}, which has {needed}",
                 values.len()
             )));
@@ -207,7 +207,7 @@ impl Tensor {
     /// [`ErrorKind::Shape`] with positions and shapes if two differ, or if there are none.
     pub fn stack(tensors: &[Tensor]) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
-            return Err(shape_error("no tensors to stack".to_owned()));
+            return Err(Error::shape("no tensors to stack".to_owned()));
         };
         for (place, tensor) in tensors.iter().enumerate() {
             Mismatch::unless_equal("dtype", (0, first.dtype()), (place, tensor.dtype()))?;
@@ -438,7 +438,7 @@ impl Tensor {
                 self.shape,
                 self.len()
             );
-            return Err(shape_error(message));
+            return Err(Error::shape(message));
         }
         Ok(Tensor { shape, ..self })
     }
@@ -450,10 +450,10 @@ impl Tensor {
     /// [`ErrorKind::Shape`] for a scalar, and for an index past the end.
     pub fn row(&self, index: usize) -> Result<Tensor> {
         let Some((&rows, shape)) = self.shape.split_first() else {
-            return Err(shape_error("a scalar has no rows".to_owned()));
+            return Err(Error::shape("a scalar has no rows".to_owned()));
         };
         if index >= rows {
-            return Err(shape_error(format!(
+            return Err(Error::shape(format!(
                 "row {index} of shape {:?}",
                 self.shape
             )));
@@ -476,7 +476,7 @@ impl Tensor {
     }
 
     fn other_type<T: Element>(&self) -> Error {
-        shape_error(format!(
+        Error::shape(format!(
             "a tensor of {} was asked for {}",
             self.dtype(),
             T::DTYPE
@@ -529,7 +529,7 @@ pub(crate) fn checked_len(shape: &[usize], dtype: DType) -> Result<usize> {
         .try_fold(1usize, |product, &axis| product.checked_mul(axis.max(1)))
         .filter(|&len| fits(len))
         .map(|len| if shape.contains(&0) { 0 } else { len })
-        .ok_or_else(|| shape_error(format!("shape {shape:?} of {dtype} is too large")))
+        .ok_or_else(|| Error::shape(format!("shape {shape:?} of {dtype} is too large")))
 }
 
 /// Copies typed elements from bytes of any alignment whose values were checked.
@@ -538,10 +538,6 @@ fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
         .chunks_exact(size_of::<T>())
         .map(|element| bytemuck::checked::try_pod_read_unaligned(element).unwrap_or_default())
         .collect()
-}
-
-fn shape_error(message: String) -> Error {
-    Error::new(ErrorKind::Shape, message)
 }
 
 /// Two items of one batch that do not fit together, or one that does not fit: the cause of an error
@@ -669,7 +665,7 @@ impl std::error::Error for Mismatch {}
 
 impl From<Mismatch> for Error {
     fn from(mismatch: Mismatch) -> Self {
-        Error::new(ErrorKind::Shape, "").with_source(mismatch)
+        Error::shape("").with_source(mismatch)
     }
 }
 

@@ -14,8 +14,8 @@ use datapipes::pipes::{
     Shuffle, Stop, TryMap, Zip,
 };
 use datapipes::{
-    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Join, Lookup,
-    OnError, Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait, testing,
+    Arity, Context, Crossing, DataLoader, Error, Graph, Hints, Items, Join, Lookup, OnError, Order,
+    Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait, testing,
 };
 use proptest::prelude::*;
 
@@ -326,7 +326,7 @@ impl Pipe<u64> for Apart {
         input.each(cx, move |item| {
             Some(item.try_map(|n| {
                 if n.is_multiple_of(k) {
-                    Err(Error::new(ErrorKind::Corrupt, format!("{n} of {k}")))
+                    Err(Error::corrupt(format!("{n} of {k}")))
                 } else {
                     Ok(n ^ k)
                 }
@@ -611,7 +611,7 @@ impl Lookup<u64> for Squares {
             tokio::task::yield_now().await;
         }
         if key % 23 == 7 {
-            Err(Error::new(ErrorKind::NotFound, format!("no {key}")))
+            Err(Error::not_found(format!("no {key}")))
         } else {
             Ok(key * key)
         }

@@ -106,10 +106,7 @@ fn loader(workers: usize) -> DataLoader<u64> {
         .named("load");
     let graph = graph.try_map(|n| match n % 2 {
         0 => Ok(n),
-        _ => Err(datapipes::Error::new(
-            ErrorKind::Corrupt,
-            format!("{n} is odd"),
-        )),
+        _ => Err(datapipes::Error::corrupt(format!("{n} is odd"))),
     });
     let builder = DataLoader::builder(graph)
         .workers(workers)

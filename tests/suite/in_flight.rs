@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use datapipes::{
-    Arity, Chunk, Chunks, DataLoader, Demand, Error, ErrorKind, Graph, Hints, Items, Lookup, Order,
-    Pipe, Result, Work, async_trait,
+    Arity, Chunk, Chunks, DataLoader, Demand, Error, Graph, Hints, Items, Lookup, Order, Pipe,
+    Result, Work, async_trait,
 };
 use futures::StreamExt;
 use tokio::sync::watch;
@@ -46,7 +46,7 @@ impl Desk {
                     "{begun} begun and {ended} ended wanted, {:?} seen",
                     *self.0.borrow()
                 );
-                Err(Error::new(ErrorKind::Limit, what))
+                Err(Error::limit(what))
             }
         }
     }
@@ -239,7 +239,7 @@ fn what_waits_for_a_slow_first_answer_stays_within_the_bytes() {
                 return if begun <= 20 {
                     Ok(n)
                 } else {
-                    Err(Error::new(ErrorKind::Limit, begun.to_string()))
+                    Err(Error::limit(begun.to_string()))
                 };
             }
             if n > 1 {

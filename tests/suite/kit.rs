@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use datapipes::index::{Fetch, FetchBatches, Lookup};
 use datapipes::pipes::*;
 use datapipes::testing::JoinInputs;
-use datapipes::{Error, ErrorKind, Join, Pipe, Result, Source, Split, async_trait, testing};
+use datapipes::{Error, Join, Pipe, Result, Source, Split, async_trait, testing};
 
 use crate::structure::{self, ident, words};
 
@@ -254,7 +254,7 @@ impl Lookup<u64> for Squares {
     async fn get(&self, key: u64) -> Result<u64> {
         tokio::task::yield_now().await;
         if key == 5 {
-            Err(Error::new(ErrorKind::NotFound, "five"))
+            Err(Error::not_found("five"))
         } else {
             Ok(key * key)
         }

@@ -946,7 +946,7 @@ fn a_loader_inside_a_function_of_its_own_in_a_process_does_not_hang() {
             })
         });
         let built = DataLoader::builder(graph).workers(1).build();
-        built.map_err(|error| datapipes::Error::new(ErrorKind::Config, error.to_string()))
+        built.map_err(|error| datapipes::Error::config(error.to_string()))
     }
     in_time("a loader in a child", || {
         let first = loader().unwrap().epoch(0).blocking().next().unwrap();

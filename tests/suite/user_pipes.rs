@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Chunk, Chunks, Collate, Context, Dealing, Demand, Error, ErrorKind, Graph, Held,
-    HeldPlace, Hints, Item, Items, Join, Origin, Pipe, PipeSnapshot, Rank, Result, Role, Source,
-    Split, Tensor, Uneven, Wanted,
+    Arity, Chunk, Chunks, Collate, Context, Dealing, Demand, Error, Graph, Held, HeldPlace, Hints,
+    Item, Items, Join, Origin, Pipe, PipeSnapshot, Rank, Result, Role, Source, Split, Tensor,
+    Uneven, Wanted,
 };
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -237,7 +237,7 @@ impl<T: Clone + Send + 'static> Pipe<T> for Deal {
                 cx.count_dropped(u64::from(index < round.len()));
             } else if let (false, Some(Uneven::Error)) = (round.is_empty(), cx.uneven()) {
                 let message = format!("{} items are left over", round.len());
-                out.emit(Err(Error::new(ErrorKind::Config, message))).await;
+                out.emit(Err(Error::config(message))).await;
             } else if let Some(item) = round.get(index) {
                 out.emit(Ok(Item::clone(item))).await;
             } else if pads && !round.is_empty() && !first.is_empty() {
@@ -774,7 +774,7 @@ impl Source for Numbers {
         let number = move |cx: &Context, n: u64| {
             let origin = cx.origin(n);
             match n % 13 == 5 {
-                true => Err(Error::new(ErrorKind::Corrupt, "an unlucky number").of(&origin)),
+                true => Err(Error::corrupt("an unlucky number").of(&origin)),
                 false => Ok(Item::new(n, origin)),
             }
         };

@@ -15,7 +15,7 @@ use datapipes_burn::{BurnDataset, FromDataset};
 fn squares() -> BurnDataset<u64> {
     BurnDataset::new(Indexed::from_fn(10, |index| async move {
         if index == 7 {
-            Err(Error::new(ErrorKind::Corrupt, "seven"))
+            Err(Error::corrupt("seven"))
         } else {
             Ok(index * index)
         }

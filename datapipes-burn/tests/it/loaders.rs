@@ -319,7 +319,7 @@ fn any_other_slice_is_one_error_that_says_so() {
         BurnLoader::new(rank_loader(Rank::default()).unwrap(), &Device::flex()).items(23);
     assert!(said(plain.slice(0, 11)).contains("items 0..11 of a stream of 23: say `for_devices`"));
     let unable = plain.for_devices(2, |_| {
-        Err::<DataLoader<_>, _>(Error::new(ErrorKind::NotFound, "no such shards"))
+        Err::<DataLoader<_>, _>(Error::not_found("no such shards"))
     });
     assert_eq!(
         said(unable.slice(0, 11)),

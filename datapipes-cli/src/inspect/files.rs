@@ -50,7 +50,7 @@ pub fn find(place: &str, lock: Option<&Lockfile>, seen_as: As) -> Result<(Found,
         if local.join("data.mdb").is_file() || place.ends_with(".mdb") || place.ends_with(".lmdb") {
             if lock.is_some() {
                 let message = "an LMDB database is not read by a store, and cannot be locked";
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(Error::unsupported(message));
             }
             return Ok((Found::Lmdb(local.to_owned()), Vec::new()));
         }
@@ -62,10 +62,7 @@ pub fn find(place: &str, lock: Option<&Lockfile>, seen_as: As) -> Result<(Found,
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
             let (Some(folder), Some(name)) = (folder_of(local).to_str(), name.to_str()) else {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "a path that is not UTF-8",
-                ));
+                return Err(Error::unsupported("a path that is not UTF-8"));
             };
             return single(open(folder, lock)?, name);
         }
@@ -101,7 +98,7 @@ pub fn tokenizer(place: &str) -> Result<(Bytes, HfTokenizer)> {
     let within = |error: Error| error.within(shown(place));
     if place.contains("://") && place.contains(['?', '#']) {
         let message = "the URL of a tokenizer has no query: download the file, and give its path";
-        return Err(within(Error::new(ErrorKind::Config, message)));
+        return Err(within(Error::config(message)));
     }
     let json = match place.rsplit_once('/').filter(|_| place.contains("://")) {
         Some((parent, name)) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Graph, Origin, Result, Tensor};
+use datapipes::{Context, Error, Graph, Origin, Result, Tensor};
 use datapipes_image::{ImageFormat, decode};
 use datapipes_io::formats::{
     Array, ArrowIpc, ArrowRows, Codec, Csv, Example, Feature, FileEntries, FileEntry, Format, Idx,
@@ -33,7 +33,7 @@ pub fn graph(
 ) -> Result<Graph<Shown>> {
     if tokenizer.is_some() && !matches!(found, Found::Tokens(_)) {
         let message = "--tokenizer is for a token store, and there is none";
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(Error::unsupported(message));
     }
     match found {
         Found::Files(store, groups) => {
@@ -185,10 +185,9 @@ fn message_pack(value: &rmpv::Value) -> Value {
 /// Returns an error for each file.
 fn refused(files: Graph<FileRef>, kind: Kind, what: &'static str) -> Graph<Shown> {
     show(files, move |_, _: FileRef| {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("a file of kind {kind:?} has no {what}"),
-        ))
+        Err(Error::unsupported(format!(
+            "a file of kind {kind:?} has no {what}"
+        )))
     })
 }
 

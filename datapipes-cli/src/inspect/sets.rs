@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::Indexed;
-use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes::{Error, Graph, Result};
 use datapipes_io::formats::{Lmdb, Mds, MdsIndex, MdsSample, MdsValue, Sample};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::Store;
@@ -50,8 +50,7 @@ pub fn mds(store: Arc<dyn Store>, seen_as: As) -> Result<Graph<Shown>> {
             });
             Ok(Shown::sample(sample))
         })),
-        _ => Err(Error::new(
-            ErrorKind::Unsupported,
+        _ => Err(Error::unsupported(
             "an MDS data set is seen as rows or samples",
         )),
     }
@@ -94,10 +93,7 @@ fn stored(value: &MdsValue) -> Bytes {
 /// Returns an error for a database that cannot be opened, and for an unsupported view.
 pub fn lmdb(path: &Path, seen_as: As) -> Result<Graph<Shown>> {
     if !matches!(seen_as, As::Auto | As::Records) {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "an LMDB database is seen as records",
-        ));
+        return Err(Error::unsupported("an LMDB database is seen as records"));
     }
     let items = Indexed::new(Lmdb::open(path)?.items()?)
         .fetch()

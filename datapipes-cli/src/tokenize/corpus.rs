@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes::{Error, Graph, Result};
 use datapipes_io::stores::{Body, Get, ListStore, Lockfile, Meta, Object, Store};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -149,7 +149,7 @@ impl Corpus {
     fn file(&self, name: &str) -> Result<&CorpusFile> {
         let at = self.by_name.get(name);
         at.map(|&at| &self.files[at])
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, name))
+            .ok_or_else(|| Error::not_found(name))
     }
 }
 
@@ -217,7 +217,7 @@ fn list(
     } else {
         local.is_dir()
     };
-    let nothing = |what: &str| Err(Error::new(ErrorKind::NotFound, format!("{place}: {what}")));
+    let nothing = |what: &str| Err(Error::not_found(format!("{place}: {what}")));
     let (base, pattern) = match wild {
         _ if is_folder => (place, Some("**")),
         Some(at) if is_url || !local.exists() => {
@@ -296,7 +296,7 @@ fn layout_of(found: &[Found]) -> Result<Layout> {
             (None, _) => format!("{name}: its name does not say what it holds"),
         };
         let help = "--as jsonl reads JSON lines, --as parquet rows of Parquet, --as text each file as a document";
-        return Err(Error::new(ErrorKind::Config, format!("{problem}; {help}")));
+        return Err(Error::config(format!("{problem}; {help}")));
     }
     Ok(first.expect("each place has files").0)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result};
 use datapipes_io::formats::Row;
 use serde_json::Value;
 
@@ -73,9 +73,8 @@ impl Pipe<Bytes> for TextField {
             }
             let number = line.origin().index() + 1;
             Some(line.try_map(|line| {
-                this.of(&line).map_err(|problem| {
-                    Error::new(ErrorKind::Corrupt, format!("line {number}, {problem}"))
-                })
+                this.of(&line)
+                    .map_err(|problem| Error::corrupt(format!("line {number}, {problem}")))
             }))
         })
     }
@@ -95,9 +94,8 @@ impl Pipe<Row> for TextField {
         rows.each(cx, move |row| {
             let number = row.origin().index() + 1;
             Some(row.try_map(|row| {
-                this.of_fields(row).map_err(|problem| {
-                    Error::new(ErrorKind::Corrupt, format!("row {number}, {problem}"))
-                })
+                this.of_fields(row)
+                    .map_err(|problem| Error::corrupt(format!("row {number}, {problem}")))
             }))
         })
     }

@@ -6,7 +6,7 @@
 //! It rounds gray values and their mean to nearest, so contrast and saturation differ by 1 level in
 //! up to half of the values.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::gray::mean;
 use super::planes::by_blocks;
@@ -152,8 +152,7 @@ pub(crate) fn check_factor(what: &str, factor: f64) -> Result<()> {
     if factor >= 0.0 && (factor as f32).is_finite() {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::Config,
-        format!("a {what} factor of {factor}: it has to be positive or 0"),
-    ))
+    Err(Error::config(format!(
+        "a {what} factor of {factor}: it has to be positive or 0"
+    )))
 }

@@ -1,6 +1,6 @@
 //! Conversion to gray.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use crate::Image;
 use crate::image::check_probability;
@@ -67,10 +67,9 @@ pub fn random_grayscale(image: &mut Image, p: f64, rng: &mut Rng) -> Result<()> 
 pub(crate) fn check_channels(channels: u8) -> Result<()> {
     match channels {
         1 | 3 => Ok(()),
-        _ => Err(Error::new(
-            ErrorKind::Config,
-            format!("a gray image has 1 or 3 channels, not {channels}"),
-        )),
+        _ => Err(Error::config(format!(
+            "a gray image has 1 or 3 channels, not {channels}"
+        ))),
     }
 }
 
@@ -112,6 +111,7 @@ pub(crate) fn mean(image: &Image) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn the_weights_round_down_for_every_colour() {

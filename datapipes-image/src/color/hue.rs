@@ -1,6 +1,6 @@
 //! Changes of the hue, in HSV.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::planes::{Block, by_blocks};
 use crate::Image;
@@ -26,10 +26,9 @@ use crate::Image;
 /// ```
 pub fn adjust_hue(image: &mut Image, turn: f64) -> Result<()> {
     if !(-0.5..=0.5).contains(&turn) {
-        return Err(Error::new(
-            ErrorKind::Config,
-            format!("a turn of the hue of {turn}: from -0.5 to 0.5"),
-        ));
+        return Err(Error::config(format!(
+            "a turn of the hue of {turn}: from -0.5 to 0.5"
+        )));
     }
     if image.channels() == 3 && turn != 0.0 {
         by_blocks(image, |block| rotate(block, turn as f32));

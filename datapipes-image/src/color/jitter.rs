@@ -1,6 +1,6 @@
 //! Random changes of colours.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use super::adjust::check_factor;
 use crate::{Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation};
@@ -136,7 +136,7 @@ impl ColorJitter {
                 };
                 let message =
                     format!("{name} from {least} to {most}: it has to be {allowed} and in order");
-                return Err(Error::new(ErrorKind::Config, message));
+                return Err(Error::config(message));
             }
         }
         Ok(())
@@ -157,6 +157,7 @@ fn around_one(by: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn golden_draws() {

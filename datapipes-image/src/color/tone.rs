@@ -1,7 +1,7 @@
 //! Changes of tone: each new value depends on the old value, and at most on the whole image. All
 //! work in place.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use crate::Image;
 
@@ -36,10 +36,9 @@ pub fn invert(image: &mut Image) {
 /// ```
 pub fn posterize(image: &mut Image, bits: u8) -> Result<()> {
     if bits > 8 {
-        return Err(Error::new(
-            ErrorKind::Config,
-            format!("posterize to {bits} bits: from 0 to 8"),
-        ));
+        return Err(Error::config(format!(
+            "posterize to {bits} bits: from 0 to 8"
+        )));
     }
     let mask = !(0xff_u16 >> bits) as u8;
     for value in image.data_mut() {

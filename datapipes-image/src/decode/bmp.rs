@@ -6,7 +6,7 @@
 
 use std::io::Cursor;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use image::DynamicImage;
 use image::codecs::bmp::BmpDecoder;
 
@@ -118,7 +118,7 @@ impl Header {
                 "a BMP of {}x{} has an edge over {MAX_EDGE}",
                 self.width, self.height
             );
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         if self.is_compressed() {
             return self.check_runs(bytes);

@@ -6,7 +6,7 @@
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{format, take};
@@ -118,10 +118,7 @@ impl<'a> Checked<'a> {
         let (chunk, sum) = self.bytes[start + 4..next].split_at(next - start - 8);
         match crc32fast::hash(chunk).to_be_bytes() == sum {
             true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::Corrupt,
-                "the checksum of a chunk of pixels is wrong",
-            )),
+            false => Err(Error::corrupt("the checksum of a chunk of pixels is wrong")),
         }
     }
 
@@ -137,8 +134,7 @@ impl<'a> Checked<'a> {
             let (read, written) = (inflate.total_in(), inflate.total_out());
             let status = inflate.decompress(rest, &mut self.made[filled..], FlushDecompress::None);
             let status = status.map_err(|error| {
-                Error::new(ErrorKind::Corrupt, "the stream of pixels, or its checksum")
-                    .with_source(error)
+                Error::corrupt("the stream of pixels, or its checksum").with_source(error)
             })?;
             *rest = &rest[(inflate.total_in() - read) as usize..];
             let more = (inflate.total_out() - written) as usize;
@@ -149,7 +145,7 @@ impl<'a> Checked<'a> {
                     "a stream of more than {} bytes, which its pixels do not need",
                     self.most
                 );
-                return Err(Error::new(ErrorKind::Limit, what));
+                return Err(Error::limit(what));
             }
             if more == 0 && !ended && rest.is_empty() {
                 match chunk(self.bytes, self.at)? {
@@ -162,7 +158,7 @@ impl<'a> Checked<'a> {
                     _ if filled > HEAD => break,
                     _ => {
                         let what = "the stream of pixels ends before its checksum";
-                        return Err(Error::new(ErrorKind::Truncated, what));
+                        return Err(Error::truncated(what));
                     }
                 }
             }

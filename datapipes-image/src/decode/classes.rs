@@ -4,7 +4,7 @@
 //! therefore given the same pixels under a gray header, without a palette, and the spread values
 //! are divided back, which is exact.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, Limits};
@@ -36,7 +36,7 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
         let message = format!(
             "a mask is read from a PNG, not a {format}, which changes classes or has colours for them"
         );
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(Error::unsupported(message));
     }
     let header = Header::read(bytes)?;
     match header.color {

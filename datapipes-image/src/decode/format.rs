@@ -68,17 +68,11 @@ impl ImageFormat {
     }
 
     pub(super) fn corrupt<T>(self, what: &str) -> Result<T> {
-        Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("a {}: {what}", self.name()),
-        ))
+        Err(Error::corrupt(format!("a {}: {what}", self.name())))
     }
 
     pub(super) fn unsupported<T>(self, what: &str) -> Result<T> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("a {} with {what}", self.name()),
-        ))
+        Err(Error::unsupported(format!("a {} with {what}", self.name())))
     }
 }
 
@@ -138,7 +132,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
         || cut_bmp
     {
         let message = format!("{} bytes are not an image", bytes.len());
-        return Err(Error::new(ErrorKind::Truncated, message));
+        return Err(Error::truncated(message));
     }
     // A signature that was changed on its way, for example by a conversion of line ends: the
     // signature of PNG is designed to show that.
@@ -172,5 +166,5 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
         }
     };
     let message = format!("{other} is not read, only JPEG, PNG, WebP, GIF, BMP and TIFF");
-    Err(Error::new(ErrorKind::Unsupported, message))
+    Err(Error::unsupported(message))
 }

@@ -17,7 +17,7 @@ mod turn;
 mod webp;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, catch_panic};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result, catch_panic};
 
 pub(crate) use self::classes::{Classes, classes};
 use self::format::sniff;
@@ -86,14 +86,13 @@ pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
 fn part_of_file(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     if !matches!(scale, 1 | 2 | 4 | 8) {
         let message = format!("a JPEG cannot be scaled by 1/{scale}, only by 1, 1/2, 1/4 and 1/8");
-        return Err(Error::new(ErrorKind::Config, message));
+        return Err(Error::config(message));
     }
     let format = sniff(bytes)?;
     if format != ImageFormat::Jpeg {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("only a JPEG is decoded in part, not a {format}"),
-        ));
+        return Err(Error::unsupported(format!(
+            "only a JPEG is decoded in part, not a {format}"
+        )));
     }
     let header = jpeg::Header::read(bytes)?;
     DecodeImage::new().check(header.width, header.height, header.memory(), "JPEG")?;
@@ -288,7 +287,7 @@ impl DecodeImage {
             let message = format!(
                 "turning an image of {width}x{height} needs {bytes} bytes, more than {limit}"
             );
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         Ok(())
     }
@@ -341,13 +340,13 @@ impl DecodeImage {
             let limit = self.max_pixels;
             let message =
                 format!("a {format} of {width}x{height} has {pixels} pixels, more than {limit}");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         if memory > self.max_bytes {
             let limit = self.max_bytes;
             let message =
                 format!("a {format} of {width}x{height} needs {memory} bytes, more than {limit}");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         Ok(())
     }
@@ -381,12 +380,7 @@ impl Pipe<Bytes> for DecodeImage {
 /// Calls a decoder. A panic becomes an error of the image; the decoder keeps no state between two
 /// images.
 fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_panic(decode).unwrap_or_else(|panic| {
-        Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("the decoder {panic}"),
-        ))
-    })
+    catch_panic(decode).unwrap_or_else(|panic| Err(Error::corrupt(format!("the decoder {panic}"))))
 }
 
 /// Returns bytes from `start` on, or an error that the file ends there.
@@ -398,13 +392,14 @@ fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&
             bytes.len(),
             start.saturating_add(len)
         );
-        Error::new(ErrorKind::Truncated, message)
+        Error::truncated(message)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn row_114_a_decoders_panic_is_an_error_about_the_picture() {

@@ -1,4 +1,5 @@
 use super::*;
+use datapipes::ErrorKind;
 
 fn rng(key: u64) -> Rng {
     Rng::from_key([key, 0, 0, 0])

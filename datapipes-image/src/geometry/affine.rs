@@ -1,6 +1,6 @@
 //! Rotation, translation, scaling and shear of images.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::pad::Fill;
 use super::warp::{Matrix, Warp, warp_image};
@@ -243,7 +243,7 @@ impl Affine {
                 "cannot turn by {degrees} degrees, move by ({tx}, {ty}), scale by {scale} and shear by ({shear_x}, \
                  {shear_y}) degrees: the scale has to be positive and the shear less than 90"
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         let (sin, cos) = sin_cos_degrees(degrees);
         let (sin_sheared, cos_sheared) = sin_cos_degrees(degrees - shear_y);

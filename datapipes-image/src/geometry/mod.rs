@@ -18,7 +18,7 @@ pub(crate) mod raster;
 mod spatial;
 mod warp;
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use crate::image::{check_edges, check_size};
 use crate::{Image, Rect, ResizeFilter};
@@ -327,7 +327,7 @@ impl Geometry {
             "{what} of {width}x{height} in a geometry for {}x{}",
             self.from.0, self.from.1
         );
-        Err(Error::new(ErrorKind::Shape, message))
+        Err(Error::shape(message))
     }
 
     /// Fails with [`ErrorKind::Shape`] if it is for images without pixels.

@@ -1,6 +1,6 @@
 //! Borders around images.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::raster::Raster;
 use crate::Image;
@@ -27,7 +27,7 @@ impl Fill {
             return Ok(r);
         }
         let message = format!("a gray image cannot be filled with the colour ({r}, {g}, {b})");
-        Err(Error::new(ErrorKind::Shape, message))
+        Err(Error::shape(message))
     }
 }
 
@@ -125,7 +125,7 @@ impl Border {
             let message = format!(
                 "a border of {left}, {top}, {right}, {bottom} is more than an image of {width}x{height} has to mirror"
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         let sum = |a, b, c| u64::from(a) + u64::from(b) + u64::from(c);
         let (width, height) = (sum(left, width, right), sum(top, height, bottom));
@@ -133,7 +133,7 @@ impl Border {
         if u128::from(width) * u128::from(height) > u128::from(MAX_PIXELS) {
             let message =
                 format!("a padded image of {width}x{height} has more than {MAX_PIXELS} pixels");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         Ok((width as u32, height as u32))
     }

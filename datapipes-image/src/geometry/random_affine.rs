@@ -1,6 +1,6 @@
 //! Random rotations and affine maps.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use super::warp::{Warp, warp_image};
 use super::{Affine, Draw, Fill, Geometry, Rotation};
@@ -209,7 +209,7 @@ impl RandomAffine {
         if !((0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y)) {
             let message =
                 format!("moved by up to {x} of the width and {y} of the height, not from 0 to 1");
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         for (name, range) in [
             ("scale", self.scale),
@@ -297,5 +297,5 @@ fn check_range(name: &str, (least, most): (f64, f64)) -> Result<()> {
         return Ok(());
     }
     let message = format!("{name} from {least} to {most}: it has to be in order");
-    Err(Error::new(ErrorKind::Config, message))
+    Err(Error::config(message))
 }

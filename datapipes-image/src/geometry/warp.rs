@@ -5,7 +5,7 @@
 //! sine. The rounding hides that bit, except if the value is next to a tie, which happens for one
 //! random angle in a million. Quarter turns are not computed, so their sines are exact.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::pad::Fill;
 use super::raster::Raster;
@@ -50,14 +50,14 @@ impl Warp {
         if !matches!(filter, ResizeFilter::Nearest | ResizeFilter::Bilinear) {
             let message =
                 format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         if u64::from(to.0) * u64::from(to.1) > MAX_PIXELS {
             let message = format!(
                 "a turned image of {}x{} has more than {MAX_PIXELS} pixels",
                 to.0, to.1
             );
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         let farthest = |m: &Matrix, size: (u32, u32)| {
             let reach = |m: &[f64]| {
@@ -72,7 +72,7 @@ impl Warp {
                 "the matrix {forward:?} moves an image of {}x{} out of reach",
                 from.0, from.1
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         let back = back.map(|value| (value * 2f64.powi(32)).round() as i64);
         Ok(Warp {
@@ -99,7 +99,7 @@ impl Warp {
             "an image of {width}x{height} in a map for {}x{}",
             self.from.0, self.from.1
         );
-        Err(Error::new(ErrorKind::Shape, message))
+        Err(Error::shape(message))
     }
 
     /// Maps a point, in pixels from the upper left corner of the first pixel.

@@ -1,6 +1,6 @@
 //! CutMix: a rectangle of another image.
 
-use datapipes::{DType, Element, Error, ErrorKind, Result, Rng, Tensor};
+use datapipes::{DType, Element, Error, Result, Rng, Tensor};
 
 use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
 use crate::layout::picture_size;
@@ -88,7 +88,7 @@ impl CutMix {
             DType::U8 => runs.paste(images.as_mut_slice::<u8>()?, labels.shape()[0]),
             other => {
                 let message = format!("CutMix takes tensors of f32 or u8, not {other}");
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(Error::unsupported(message));
             }
         }
         Ok((images, mix_labels(labels, outside(part, width, height))?))
@@ -98,7 +98,7 @@ impl CutMix {
     fn size(&self, images: &Tensor) -> Result<(u32, u32, usize)> {
         let &[_, a, b, c] = images.shape() else {
             let message = format!("cutmix of images {:?}: not of rank 4", images.shape());
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         };
         picture_size("cutmix of images", images.shape(), [a, b, c], self.layout)
     }
@@ -181,6 +181,7 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn parts_are_torchvisions() {

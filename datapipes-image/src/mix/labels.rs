@@ -1,6 +1,6 @@
 //! Labels as probabilities.
 
-use datapipes::{DType, Element, Error, ErrorKind, Result, Tensor};
+use datapipes::{DType, Element, Error, Result, Tensor};
 
 /// Maximum number of classes: a larger one is a mistake, and would not fit in memory.
 const MAX_CLASSES: usize = 1 << 24;
@@ -104,7 +104,7 @@ impl OneHot {
                     labels.len(),
                     self.classes
                 );
-                return Err(Error::new(ErrorKind::Shape, message));
+                return Err(Error::shape(message));
             };
             *value = on;
         }
@@ -118,7 +118,7 @@ impl OneHot {
             labels.shape(),
             self.classes
         );
-        Error::new(ErrorKind::Shape, message)
+        Error::shape(message)
     }
 
     /// Fails with [`ErrorKind::Config`] if a setting is invalid.
@@ -132,7 +132,7 @@ impl OneHot {
             }
             _ => return Ok(()),
         };
-        Err(Error::new(ErrorKind::Config, fault))
+        Err(Error::config(fault))
     }
 
     pub(crate) fn settings(&self) -> String {
@@ -164,6 +164,7 @@ pub fn one_hot(labels: &Tensor, classes: usize) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn integers_of_any_type_become_rows() {

@@ -1,6 +1,6 @@
 //! MixUp: weighted sums of whole images.
 
-use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
+use datapipes::{DType, Error, Result, Rng, Tensor};
 
 use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
 use crate::portable::beta;
@@ -79,7 +79,7 @@ fn mix(images: &mut Tensor, own: f64) -> Result<()> {
         }),
         other => {
             let message = format!("MixUp takes tensors of f32 or u8, not {other}");
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
     }
     Ok(())

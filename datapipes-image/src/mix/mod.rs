@@ -12,7 +12,7 @@ pub use cutmix::CutMix;
 pub use labels::{OneHot, one_hot};
 pub use mixup::MixUp;
 
-use datapipes::{Element, Error, ErrorKind, Result, Rng, Tensor};
+use datapipes::{Element, Error, Result, Rng, Tensor};
 
 use crate::image::check_probability;
 
@@ -91,10 +91,9 @@ fn check_alpha(alpha: f64) -> Result<()> {
     if alpha > 0.0 && alpha <= 1e6 {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::Config,
-        format!("an alpha of {alpha}: it has to be positive, and 1000000 at most"),
-    ))
+    Err(Error::config(format!(
+        "an alpha of {alpha}: it has to be positive, and 1000000 at most"
+    )))
 }
 
 /// Returns the number of images in a batch.
@@ -103,7 +102,7 @@ fn check_batch(what: &str, images: &Tensor, labels: &Tensor) -> Result<usize> {
         ([n, _, ..], [m, ..]) if n == m => Ok(*n),
         (images, labels) => {
             let message = format!("{what} of images {images:?} and labels {labels:?}");
-            Err(Error::new(ErrorKind::Shape, message))
+            Err(Error::shape(message))
         }
     }
 }
@@ -141,6 +140,7 @@ fn mix_labels(mut labels: Tensor, own: f64) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn batch(images: Vec<usize>, labels: Vec<i64>) -> Batch {
         let len = images.iter().product();

@@ -7,7 +7,7 @@ mod warp;
 pub use rand_augment::RandAugment;
 pub use trivial_augment::TrivialAugmentWide;
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 use warp::{Warp, warp};
 
 use crate::color::{autocontrast, equalize, posterize, solarize};
@@ -129,7 +129,7 @@ impl Look {
             ResizeFilter::Nearest | ResizeFilter::Bilinear => Ok(()),
             other => {
                 let message = format!("images are moved by Nearest or Bilinear, not {other:?}");
-                Err(Error::new(ErrorKind::Config, message))
+                Err(Error::config(message))
             }
         }
     }
@@ -190,6 +190,7 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     const SPACES: [(&str, Space); 2] = [
         ("RandAugment", rand_augment::SPACE),

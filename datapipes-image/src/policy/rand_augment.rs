@@ -1,6 +1,6 @@
 //! RandAugment: a few augmentations of one strength.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use super::{Look, Op, Space};
 use crate::{Image, ResizeFilter};
@@ -92,7 +92,7 @@ impl RandAugment {
         } = *self;
         if ops > 1000 || bins < 2 || magnitude >= bins {
             let message = format!("{ops} augmentations of magnitude {magnitude} of {bins}");
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         look.check()
     }

@@ -1,6 +1,6 @@
 //! TrivialAugment: one augmentation of any strength.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Error, Result, Rng};
 
 use super::{Look, Op, Space};
 use crate::{Image, ResizeFilter};
@@ -81,10 +81,10 @@ impl TrivialAugmentWide {
     /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         if self.bins < 2 {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("{} strengths: 2 at least", self.bins),
-            ));
+            return Err(Error::config(format!(
+                "{} strengths: 2 at least",
+                self.bins
+            )));
         }
         self.look.check()
     }

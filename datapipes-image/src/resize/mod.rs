@@ -11,7 +11,7 @@ mod view;
 
 use std::cell::RefCell;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use crate::image::{MAX_PIXELS, check_size};
 use crate::{Image, Rect};
@@ -112,7 +112,7 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
         let message = format!(
             "an image of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
         );
-        return Err(Error::new(ErrorKind::Limit, message));
+        return Err(Error::limit(message));
     }
     Ok(if width < height {
         (shorter, longer)

@@ -1,6 +1,6 @@
 //! Scaling of one image after another in the same memory.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::coefficients::{Axis, BATCH, SLACK, Span, Table};
 use super::passes::Kernel;
@@ -80,7 +80,7 @@ impl Resampler {
                 out.len(),
                 source.channels()
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         self.resize_rows(source, part, width, height, filter, |y, pixels| {
             out[y as usize * row..][..row].copy_from_slice(pixels);
@@ -390,5 +390,5 @@ fn check_memory(bytes: u64, across: Axis, down: Axis) -> Result<()> {
         "from {}x{} to {}x{} needs {bytes} bytes of memory in between, more than {MOST}",
         across.source, down.source, across.target, down.target
     );
-    Err(Error::new(ErrorKind::Limit, message))
+    Err(Error::limit(message))
 }

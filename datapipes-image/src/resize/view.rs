@@ -1,6 +1,6 @@
 //! Views of images that are scaled, and parts of them.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use crate::{Image, Rect};
 
@@ -38,7 +38,7 @@ impl<'a> View<'a> {
                 "{} bytes in rows of {stride} for an image of {width}x{height}x{channels}",
                 data.len()
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         Ok(View {
             data,
@@ -151,6 +151,6 @@ impl Part {
             "a part of {width}x{height} at ({left}, {top}) does not lie in an image of {}x{}",
             view.width, view.height
         );
-        Err(Error::new(ErrorKind::Shape, message))
+        Err(Error::shape(message))
     }
 }

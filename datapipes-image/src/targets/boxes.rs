@@ -1,6 +1,6 @@
 //! Bounding boxes.
 
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, Reader, Result, Tensor, Wire, Writer};
 
 use super::KeptBoxes;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
@@ -50,7 +50,7 @@ impl Boxes {
             if !(left >= 0.0 && top >= 0.0 && right <= width as f32 && bottom <= height as f32) {
                 let message =
                     format!("box {index} is {corner:?}, outside of an image of {width}x{height}");
-                return Err(Error::new(ErrorKind::Corrupt, message));
+                return Err(Error::corrupt(message));
             }
         }
         Ok(Boxes {
@@ -137,7 +137,7 @@ impl Boxes {
         if !(min_size >= 0.0 && min_area >= 0.0) {
             let message =
                 format!("cannot drop boxes below a size of {min_size} and an area of {min_area}");
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         let is_kept = |[left, top, right, bottom]: [f32; 4]| {
             let (width, height) = (right - left, bottom - top);
@@ -177,7 +177,7 @@ fn check(index: usize, corner: [f32; 4]) -> Result<()> {
     let message = format!(
         "box {index} is {corner:?}: left, top, right and bottom have to be numbers in order"
     );
-    Err(Error::new(ErrorKind::Corrupt, message))
+    Err(Error::corrupt(message))
 }
 
 fn clamp([left, top, right, bottom]: [f64; 4], (width, height): (u32, u32)) -> [f32; 4] {
@@ -228,7 +228,7 @@ pub(super) fn refuse_mirrors(what: &str, op: &Op) -> Result<()> {
                 "{what} in a border that repeats the image: {:?}",
                 padding.shows()
             );
-            Err(Error::new(ErrorKind::Unsupported, message))
+            Err(Error::unsupported(message))
         }
         _ => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! Keypoints, such as joints.
 
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer, wire_struct};
+use datapipes::{Error, Reader, Result, Tensor, Wire, Writer, wire_struct};
 
 use super::boxes::refuse_mirrors;
 use crate::geometry::{Geometry, Op, Spatial};
@@ -71,7 +71,7 @@ impl Keypoints {
                 "key point {index} is at ({}, {})",
                 points[index].x, points[index].y
             );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         let mut points = Keypoints {
             width,
@@ -94,7 +94,7 @@ impl Keypoints {
                 "{} numbers for key points, which have 3 each",
                 numbers.len()
             );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         let point = |(index, &[x, y, visibility]): (usize, &[f64; 3])| {
             let visibility = match visibility {
@@ -104,7 +104,7 @@ impl Keypoints {
                 _ => {
                     let message =
                         format!("key point {index} has the visibility {visibility}, not 0, 1 or 2");
-                    return Err(Error::new(ErrorKind::Corrupt, message));
+                    return Err(Error::corrupt(message));
                 }
             };
             Ok(Keypoint {

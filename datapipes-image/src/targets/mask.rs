@@ -1,6 +1,6 @@
 //! Segmentation masks: a class for each pixel.
 
-use datapipes::{Element, Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Element, Error, Reader, Result, Tensor, Wire, Writer};
 
 use crate::Image;
 use crate::decode::{Classes, classes};
@@ -57,7 +57,7 @@ impl<T: MaskValue> Mask<T> {
         let wanted = u128::from(width) * u128::from(height);
         if wanted == 0 || wanted != values.len() as u128 {
             let message = format!("{} values for a mask of {width}x{height}", values.len());
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         Ok(Mask {
             width,
@@ -78,7 +78,7 @@ impl<T: MaskValue> Mask<T> {
         };
         let Some((width, height)) = edges else {
             let message = format!("a mask is [height, width], not {:?}", tensor.shape());
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         };
         Mask::new(width, height, tensor.into_vec()?)
     }
@@ -163,7 +163,7 @@ impl Mask<u8> {
                 let message = format!(
                     "a PNG of {width}x{height} with 16 bits for a mask of u8: decode a `Mask<u16>`"
                 );
-                Err(Error::new(ErrorKind::Unsupported, message))
+                Err(Error::unsupported(message))
             }
         }
     }
@@ -186,7 +186,7 @@ impl Mask<u8> {
                 "a mask is gray, and the pixel at ({x}, {y}) is {:?}",
                 pixels[at]
             );
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         Mask::new(width, height, pixels.iter().map(|pixel| pixel[0]).collect())
     }

@@ -4,7 +4,7 @@ mod boxes;
 mod keypoints;
 mod mask;
 
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use datapipes::{Error, Reader, Result, Wire, Writer};
 
 pub use boxes::Boxes;
 pub use keypoints::{Keypoint, Keypoints, Visibility};
@@ -48,7 +48,7 @@ impl KeptBoxes {
     pub fn select<T>(&self, list: Vec<T>) -> Result<Vec<T>> {
         if list.len() != self.of {
             let message = format!("{} labels for {} boxes", list.len(), self.of);
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         let mut kept = self.indices.iter().peekable();
         let is_kept = |(index, value)| kept.next_if_eq(&&index).map(|_| value);

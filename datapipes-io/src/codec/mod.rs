@@ -3,17 +3,16 @@
 #[cfg(test)]
 mod tests;
 
-use datapipes::{Error, ErrorKind, Reader, Result, Writer};
+use datapipes::{Error, Reader, Result, Writer};
 use serde_json::Value;
 
 /// Maximum nesting depth of JSON and MessagePack; below the limits of their parsers.
 const DEEPEST: usize = 100;
 
 fn too_deep(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Limit,
-        format!("{what} of more than {DEEPEST} lists and maps in each other"),
-    )
+    Error::limit(format!(
+        "{what} of more than {DEEPEST} lists and maps in each other"
+    ))
 }
 
 /// Encodes JSON as text.

@@ -152,7 +152,7 @@ impl Cifar {
                 at + self.label,
                 self.classes
             );
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            return Err(Error::corrupt(what));
         }
         let image = data.slice(at + self.head..at + self.size());
         Ok((Tensor::from_bytes(image, DType::U8, [3, 32, 32])?, label))
@@ -167,7 +167,7 @@ impl Format for Cifar {
         let (records, rest) = (data.len() / self.size(), data.len() % self.size());
         let cut = (rest > 0 || records == 0).then(|| {
             let what = format!("record {records} has {rest} of {} bytes", self.size());
-            FileEntry::Broken(Error::new(ErrorKind::Truncated, what))
+            FileEntry::Broken(Error::truncated(what))
         });
         let records =
             (0..records).map(move |record| FileEntry::from_result(format.record(&data, record)));
@@ -238,8 +238,7 @@ impl Places<'_> {
 /// Reads the names of classes, one on each line.
 fn names_in(path: &Path, want: usize) -> Result<Vec<String>> {
     let data = read(path)?;
-    let wrong =
-        |what: String| Error::new(ErrorKind::Corrupt, format!("{}: {what}", path.display()));
+    let wrong = |what: String| Error::corrupt(format!("{}: {what}", path.display()));
     let text = std::str::from_utf8(&data)
         .map_err(|error| wrong(format!("byte {} is not UTF-8", error.valid_up_to())))?;
     let names: Vec<String> = text

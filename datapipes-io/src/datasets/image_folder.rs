@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::Labelled;
 use crate::File;
@@ -71,8 +71,7 @@ pub fn image_folder_of(root: impl AsRef<Path>, extensions: &[&str]) -> Result<La
         .iter()
         .map(|end| format!(".{}", end.to_lowercase()))
         .collect();
-    let missing =
-        |what: String| Error::new(ErrorKind::NotFound, format!("{}: {what}", root.display()));
+    let missing = |what: String| Error::not_found(format!("{}: {what}", root.display()));
     let classes: Vec<String> = Folder::read(root)?.folders.into_keys().collect();
     if classes.is_empty() {
         return Err(missing(
@@ -156,10 +155,7 @@ impl Folder {
                     "the name {} is not UTF-8",
                     readable(name.as_encoded_bytes())
                 );
-                Error::new(
-                    ErrorKind::Unsupported,
-                    format!("{}: {what}", path.display()),
-                )
+                Error::unsupported(format!("{}: {what}", path.display()))
             })?;
             if kind.is_dir() {
                 folder.folders.insert(name, entry.path());
@@ -238,6 +234,7 @@ impl MapPipe for Images {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn tree(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{DType, Error, ErrorKind, Result, Tensor};
+use datapipes::{DType, Error, Result, Tensor};
 
 use super::{Labelled, Subset, first_of, read};
 use crate::formats::Idx;
@@ -53,7 +53,7 @@ pub fn mnist(folder: impl AsRef<Path>, split: Subset) -> Result<Labelled<Tensor,
                 "MNIST: no {plain}, nor {plain}.gz, in {}, nor in raw or MNIST/raw below it",
                 folder.display()
             );
-            Error::new(ErrorKind::NotFound, what)
+            Error::not_found(what)
         })
     };
     mnist_files(find("images", 3)?, find("labels", 1)?)
@@ -91,7 +91,7 @@ pub fn mnist_files(
             labels.dtype(),
             labels.shape()
         );
-        return Err(Error::new(ErrorKind::Shape, what));
+        return Err(Error::shape(what));
     }
     let labels = labels.into_vec::<u8>()?;
     if images.shape()[0] != labels.len() {
@@ -102,7 +102,7 @@ pub fn mnist_files(
             labels.len(),
             labels_at.display()
         );
-        return Err(Error::new(ErrorKind::Shape, what));
+        return Err(Error::shape(what));
     }
     let samples = Indexed::new(Rows {
         images,
@@ -146,6 +146,7 @@ mod tests {
 
     use super::*;
     use crate::testing::gzip;
+    use datapipes::ErrorKind;
 
     fn idx(shape: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut data = vec![0, 0, 8, shape.len() as u8];

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use datapipes::index::Indexed;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// A part of a data set that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,10 +81,10 @@ fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {
         .iter()
         .map(|path| path.display().to_string())
         .collect();
-    Err(Error::new(
-        ErrorKind::NotFound,
-        format!("{what}: there is no {}", names.join(", and no ")),
-    ))
+    Err(Error::not_found(format!(
+        "{what}: there is no {}",
+        names.join(", and no ")
+    )))
 }
 
 /// Reads the content of a file. Blocks.

@@ -1,7 +1,7 @@
 //! Memory whose first byte is aligned for every type of number.
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// Size of a cache line, and the alignment that NumPy and Arrow use.
 const ALIGN: usize = 64;
@@ -81,12 +81,13 @@ fn padding(buffer: &[u8]) -> usize {
 }
 
 fn no_memory(len: usize) -> Error {
-    Error::new(ErrorKind::Limit, format!("no memory for {len} bytes"))
+    Error::limit(format!("no memory for {len} bytes"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn the_first_byte_is_aligned_and_nothing_moves() {

@@ -1,7 +1,7 @@
 //! The bytes of a file as they arrive from a store or from memory.
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
 
@@ -46,7 +46,7 @@ impl Arriving {
         match (file.size, whole) {
             (Some(listed), Some(len)) if listed != len => {
                 let what = format!("{url}: listed with {listed} bytes, has {len}");
-                Err(Error::new(ErrorKind::Changed, what))
+                Err(Error::changed(what))
             }
             _ => Ok(Arriving {
                 body: body.fuse(),
@@ -126,7 +126,7 @@ impl Arriving {
         match self.len {
             Some(len) if self.got > len => {
                 let what = format!("{}: more than the {len} bytes announced", self.url);
-                Err(Error::new(ErrorKind::Protocol, what))
+                Err(Error::protocol(what))
             }
             _ => Ok(()),
         }
@@ -136,7 +136,7 @@ impl Arriving {
         match self.len {
             Some(len) if self.got < len => {
                 let what = format!("{}: {} of {len} bytes", self.url, self.got);
-                Err(Error::new(ErrorKind::Truncated, what).transient())
+                Err(Error::truncated(what).transient())
             }
             _ => Ok(()),
         }
@@ -147,10 +147,7 @@ impl Arriving {
         let mut data = Vec::from(first);
         while let Some(piece) = self.piece().await? {
             data.try_reserve(piece.len()).map_err(|_| {
-                Error::new(
-                    ErrorKind::Limit,
-                    format!("{}: no memory for {} bytes", self.url, self.got),
-                )
+                Error::limit(format!("{}: no memory for {} bytes", self.url, self.got))
             })?;
             data.extend_from_slice(&piece);
         }

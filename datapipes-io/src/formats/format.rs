@@ -43,7 +43,7 @@ use crate::File;
 ///             if length > data.len() {
 ///                 let what = format!("{length} bytes stated, {} there", data.len());
 ///                 data.clear();
-///                 return Some(FileEntry::Broken(Error::new(ErrorKind::Truncated, what)));
+///                 return Some(FileEntry::Broken(Error::truncated(what)));
 ///             }
 ///             Some(FileEntry::item(data.split_to(length)))
 ///         })))
@@ -285,7 +285,7 @@ fn snake_case(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use datapipes::{DataLoader, Error, ErrorKind, Graph, Item, OnError};
+    use datapipes::{DataLoader, Error, Graph, Item, OnError};
 
     use super::*;
     use crate::FileGraphExt;
@@ -299,13 +299,13 @@ mod tests {
 
         fn open(&self, file: File, _: &Context) -> Result<FileEntries<char>> {
             if file.data.is_empty() {
-                return Err(Error::new(ErrorKind::Truncated, "empty"));
+                return Err(Error::truncated("empty"));
             }
             Ok(Box::new(Vec::from(file.data).into_iter().map(
                 |byte| match byte {
-                    b'x' => FileEntry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
+                    b'x' => FileEntry::Bad(Some("x".into()), Error::corrupt("bad")),
                     b'2' => FileEntry::Skip(2),
-                    b'!' => FileEntry::Broken(Error::new(ErrorKind::Truncated, "broken")),
+                    b'!' => FileEntry::Broken(Error::truncated("broken")),
                     byte => FileEntry::item(char::from(byte)),
                 },
             )))

@@ -97,7 +97,7 @@ impl Frame {
 ///         match data.len() < len {
 ///             false => Ok(Frame::cut(len, FrameKind::Record)),
 ///             true if !ended => Ok(Frame::More(len)),
-///             true => Err(Error::new(ErrorKind::Truncated, format!("the record at byte {}", at.offset))),
+///             true => Err(Error::truncated(format!("the record at byte {}", at.offset))),
 ///         }
 ///     }
 ///     fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Bytes> {
@@ -185,7 +185,7 @@ pub fn records<F: Framing>(
                 Ok(Frame::More(_)) => {
                     next = None;
                     let what = format!("more is wanted after byte {}, where it ends", at.offset);
-                    return Some(FileEntry::Broken(Error::new(ErrorKind::Truncated, what)));
+                    return Some(FileEntry::Broken(Error::truncated(what)));
                 }
                 Err(error) => {
                     next = None;
@@ -654,7 +654,7 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                     Frame::More(_) => {
                         let what =
                             format!("what begins at byte {} is not what it was", place.offset);
-                        return Err(Error::new(ErrorKind::Changed, what));
+                        return Err(Error::changed(what));
                     }
                 }
             }

@@ -1,7 +1,7 @@
 //! IDX arrays, the format of MNIST.
 
 use bytes::Bytes;
-use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
+use datapipes::{Context, DType, Error, Result, Tensor};
 
 use super::compression::{Expansion, content};
 use super::{FileEntries, FileEntry, Format};
@@ -77,7 +77,7 @@ impl Format for Idx {
         }
         let rows = array.shape()[0];
         if array.is_empty() && rows > 0 {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "{rows} rows of shape {:?} have nothing in them",
                 &array.shape()[1..]
             )));
@@ -98,23 +98,15 @@ impl Format for Idx {
     }
 }
 
-fn corrupt(what: String) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
 fn parse(mut data: Bytes) -> Result<Tensor> {
     let there = data.len();
-    let short = |want: u128| {
-        Error::new(
-            ErrorKind::Truncated,
-            format!("an IDX file of {there} bytes, {want} wanted"),
-        )
-    };
+    let short =
+        |want: u128| Error::truncated(format!("an IDX file of {there} bytes, {want} wanted"));
     let Some(&[zero, zero_too, code, axes]) = data.first_chunk::<4>() else {
         return Err(short(4));
     };
     if (zero, zero_too) != (0, 0) {
-        return Err(corrupt(format!(
+        return Err(Error::corrupt(format!(
             "no IDX file: it begins with {:02x?}, not with two zeros",
             &data[..2]
         )));
@@ -127,13 +119,15 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
         0x0d => DType::F32,
         0x0e => DType::F64,
         _ => {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "byte 2: 0x{code:02x} is no type of IDX numbers"
             )));
         }
     };
     if axes == 0 {
-        return Err(corrupt("byte 3: an IDX array without axes".to_owned()));
+        return Err(Error::corrupt(
+            "byte 3: an IDX array without axes".to_owned(),
+        ));
     }
     let header = 4 + 4 * usize::from(axes);
     if there < header {
@@ -162,7 +156,7 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
             "{} bytes after an IDX array of shape {shape:?}, at byte {want}",
             there as u128 - want
         );
-        return Err(corrupt(what));
+        return Err(Error::corrupt(what));
     }
     let numbers = data.split_off(header);
     match dtype {
@@ -188,6 +182,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{check_format, gzip, read_all};
+    use datapipes::ErrorKind;
 
     fn idx(code: u8, shape: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut data = vec![0, 0, code, shape.len() as u8];

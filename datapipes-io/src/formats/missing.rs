@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use datapipes::{Error, ErrorKind};
+use datapipes::Error;
 
 /// Maximum number of names that a message contains.
 const SHOWN: usize = 20;
@@ -24,5 +24,5 @@ pub(super) fn missing<'a>(
         names += &format!(" and {more} more");
     }
     let message = format!("{sample} has no {what} {name:?}, but {names}");
-    Error::new(ErrorKind::NotFound, message)
+    Error::not_found(message)
 }

@@ -6,9 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{
-    Children, Context, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, wire_struct,
-};
+use datapipes::{Children, Context, Error, Hints, Item, Items, Origin, Pipe, Result, wire_struct};
 use futures::StreamExt;
 
 use super::Codec;
@@ -124,11 +122,7 @@ impl Sample {
     }
 
     fn wrong(&self, field: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("field {field:?} of sample {:?}", self.key),
-        )
-        .with_source(source)
+        Error::corrupt(format!("field {field:?} of sample {:?}", self.key)).with_source(source)
     }
 
     fn lacks(&self, field: &str) -> Error {
@@ -422,7 +416,7 @@ impl Grouper {
             };
             let message =
                 format!("{name:?} is a second {suffix:?} of its sample, which has {there}");
-            ready.push(Err(Error::new(ErrorKind::Corrupt, message).of(&origin)));
+            ready.push(Err(Error::corrupt(message).of(&origin)));
             self.open.iter_mut().for_each(|open| open.reported = true);
         } else if wanted {
             fields.push((suffix, data));

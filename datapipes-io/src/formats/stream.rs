@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{
-    Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work,
-    opaque_debug, wire_struct,
+    Context, Emitter, Error, Hints, Item, Items, Origin, Pipe, Result, Work, opaque_debug,
+    wire_struct,
 };
 use futures::future::join_all;
 use tracing::warn;
@@ -88,8 +88,7 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
                     Err(error) if file.lost => {
                         // The following records would be taken for the missing ones.
                         warn!(file = %file.origin, %error, "an epoch cannot go on in the middle of a file");
-                        let error = Error::new(ErrorKind::Config, "cannot go on in this file")
-                            .with_source(error);
+                        let error = Error::config("cannot go on in this file").with_source(error);
                         return file.emit(Block::failed(error)).await;
                     }
                     Err(error) => file.emit(Block::failed(error)).await,
@@ -150,7 +149,7 @@ impl<F: Format + ?Sized> Reading<'_, F> {
                 if let Some(stop) = stop.filter(|stop| stop.name == *file.name) {
                     self.lost = true;
                     let what = format!("stopped after byte {} of a larger file", stop.at.offset);
-                    return Err(Error::new(ErrorKind::Changed, what));
+                    return Err(Error::changed(what));
                 }
                 self.whole(file.clone()).await;
                 return Ok(());
@@ -167,7 +166,7 @@ impl<F: Format + ?Sized> Reading<'_, F> {
                 Some(parts) => self.give_parts(&name, &parts, stop).await,
                 None if goes_on => {
                     let what = "it cannot be read part by part any more";
-                    Err(Error::new(ErrorKind::Changed, what))
+                    Err(Error::changed(what))
                 }
                 None => {
                     let mut arriving = Arriving::open(&file, Get::default()).await?;
@@ -232,10 +231,7 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         let version = parts.version().cloned();
         let first = match stop {
             Some(stop) if stop.version != version => {
-                return Err(Error::new(
-                    ErrorKind::Changed,
-                    "another version of the file",
-                ));
+                return Err(Error::changed("another version of the file"));
             }
             stop => stop.map_or(0, |stop| stop.at.record as usize),
         };
@@ -399,7 +395,7 @@ impl Source {
                     "{at} bytes of content, and the epoch was stopped after {}",
                     stop.at.offset
                 );
-                return Err(Error::new(ErrorKind::Changed, what));
+                return Err(Error::changed(what));
             };
             let end = at + piece.len() as u64;
             for ((begin, until), data) in &mut heads {

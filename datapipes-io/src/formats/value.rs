@@ -4,7 +4,7 @@ use super::{Array, Row};
 use std::any::Any;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, Tensor, wire_enum};
+use datapipes::{Error, Result, Tensor, wire_enum};
 
 use crate::codec::{decode_json, encode_json};
 #[cfg(feature = "msgpack")]
@@ -258,7 +258,7 @@ impl Rule {
 
 /// Returns an error with its position. The name of the field is added before it.
 fn corrupt(at: usize, what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("byte {at}: {what}"))
+    Error::corrupt(format!("byte {at}: {what}"))
 }
 
 const MARK: &[u8] = b"\xef\xbb\xbf";

@@ -1,6 +1,6 @@
 //! Names of shards from a pattern with braces: `train-{000..099}.tar`.
 
-use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes::{Error, Graph, Result};
 
 use crate::FileRef;
 
@@ -66,7 +66,7 @@ pub fn expand_braces_to(pattern: &str, most: u64) -> Result<Vec<String>> {
             "the pattern `{pattern}` stands for {} names of {} bytes together; at most {most} names of {LENGTH} bytes are made",
             size.names, size.bytes
         );
-        return Err(Error::new(ErrorKind::Limit, what));
+        return Err(Error::limit(what));
     }
     Ok(whole.expand())
 }
@@ -223,10 +223,7 @@ impl<'a> Parser<'a> {
 
     fn wrong(&self, what: &str) -> Error {
         let Parser { pattern, at, .. } = self;
-        Error::new(
-            ErrorKind::Config,
-            format!("the pattern `{pattern}`: {what} at byte {at}"),
-        )
+        Error::config(format!("the pattern `{pattern}`: {what} at byte {at}"))
     }
 
     fn whole(mut self) -> Result<Node> {
@@ -352,6 +349,7 @@ fn short(number: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     /// The table is made by `tests/data/make_braces.py` with the package `braceexpand`.
     #[test]

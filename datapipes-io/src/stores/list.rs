@@ -5,7 +5,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use datapipes::{Context, Error, ErrorKind, Hints, Item, Items, Result, Source};
+use datapipes::{Context, Error, Hints, Item, Items, Result, Source};
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream;
@@ -67,7 +67,7 @@ impl Source for ListStore {
     fn open(&self, cx: &Context) -> Items<FileRef> {
         let pattern = match &self.pattern {
             Ok(pattern) => pattern.clone(),
-            Err(problem) => return Items::fail(Error::new(ErrorKind::Config, problem.clone())),
+            Err(problem) => return Items::fail(Error::config(problem.clone())),
         };
         let (store, cx, allow_empty) = (self.store.clone(), cx.clone(), self.allow_empty);
         let nothing = format!("no object matches {:?} under {}", self.text, store.url());
@@ -119,8 +119,7 @@ impl Source for ListStore {
             if let Err(error) = given.end() {
                 out.emit(Err(error)).await;
             } else if index == 0 && !allow_empty {
-                out.emit(Err(Error::new(ErrorKind::NotFound, nothing).fatal()))
-                    .await;
+                out.emit(Err(Error::not_found(nothing).fatal())).await;
             }
         })
     }
@@ -170,6 +169,7 @@ mod tests {
     use super::*;
     use crate::prelude::*;
     use crate::stores::{Get, InMemory, Meta, Object};
+    use datapipes::ErrorKind;
 
     /// A store whose listing fails, and goes on after that or not.
     #[derive(Debug)]
@@ -183,10 +183,10 @@ mod tests {
             "failing:///"
         }
         async fn get(&self, key: &str, _: Get) -> Result<Object> {
-            Err(Error::new(ErrorKind::NotFound, key))
+            Err(Error::not_found(key))
         }
         fn list(&self, _: &str) -> stream::BoxStream<'static, Result<Meta>> {
-            let failure = Error::new(ErrorKind::Unavailable, "busy");
+            let failure = Error::unavailable("busy");
             let mut listed = vec![Ok(Meta::new("a")), Err(failure)];
             if self.goes_on {
                 listed.push(Ok(Meta::new("b")));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datapipes::{Arity, Chunk, Context, Error, ErrorKind, Hints, Item, Items, Pipe, Result, Work};
+use datapipes::{Arity, Chunk, Context, Error, Hints, Item, Items, Pipe, Result, Work};
 use futures::{StreamExt, stream};
 
 use super::local::buffers::Buffers;
@@ -251,7 +251,7 @@ impl Loading {
                     store.url_of(&name),
                     data.len()
                 );
-                Err(Error::new(ErrorKind::Changed, what))
+                Err(Error::changed(what))
             }
             _ => Ok(Loaded::Whole(File::new(name, data))),
         }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes::{Error, Graph, Result};
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ impl Lockfile {
         let files = listed.named("lock").collect()?.remove(0);
         if files.is_empty() {
             let message = format!("no object matches {pattern_text:?} under {}", store.url());
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::not_found(message));
         }
         Ok(Lockfile {
             pattern: pattern_text,
@@ -150,9 +150,7 @@ impl Lockfile {
     }
 
     fn from_text(text: &str) -> Result<Lockfile> {
-        let corrupt = |line: usize, what: String| {
-            Error::new(ErrorKind::Corrupt, format!("line {line}: {what}"))
-        };
+        let corrupt = |line: usize, what: String| Error::corrupt(format!("line {line}: {what}"));
         let mut lines = text.lines().zip(1..);
         let (first, _) = lines.next().unwrap_or_default();
         let header: serde_json::Value =
@@ -168,7 +166,7 @@ impl Lockfile {
                 "a lock of version {}; this library reads version {VERSION}",
                 header["version"]
             );
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
         let header: Header =
             serde_json::from_value(header).map_err(|error| corrupt(1, error.to_string()))?;
@@ -192,7 +190,7 @@ impl Lockfile {
         }
         if files.len() != header.files {
             let what = format!("{} of {} files", files.len(), header.files);
-            return Err(Error::new(ErrorKind::Truncated, what));
+            return Err(Error::truncated(what));
         }
         Ok(Lockfile {
             pattern: header.pattern,
@@ -323,7 +321,7 @@ impl fmt::Display for Lockfile {
 
 pub(super) fn parse(pattern: &str) -> Result<Arc<Pattern>> {
     let parsed = Pattern::parse(pattern).map(Arc::new);
-    parsed.map_err(|problem| Error::new(ErrorKind::Config, problem))
+    parsed.map_err(Error::config)
 }
 
 /// Adds what a listing does not tell about a file.
@@ -341,7 +339,7 @@ pub(super) async fn complete(store: &dyn Store, mut meta: Meta, hash: bool) -> R
         }
         if let Some(told) = meta.size.filter(|&told| told != size) {
             let what = format!("{}: {size} of {told} bytes", store.url_of(&meta.key));
-            return Err(Error::new(ErrorKind::Changed, what));
+            return Err(Error::changed(what));
         }
         meta.size = Some(size);
         blake3 = Some(hasher.finalize().to_hex().to_string());
@@ -360,6 +358,7 @@ pub(super) async fn complete(store: &dyn Store, mut meta: Meta, hash: bool) -> R
 mod tests {
     use super::*;
     use crate::stores::{InMemory, StoreExt};
+    use datapipes::ErrorKind;
 
     fn store() -> InMemory {
         InMemory::from_iter([("a/1.tar", "one"), ("a/2.tar", "four"), ("notes", "")])

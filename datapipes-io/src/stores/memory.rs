@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
@@ -74,11 +74,11 @@ impl Store for InMemory {
         let url = self.url_of(key);
         let objects = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some(object) = objects.get(key) else {
-            return Err(Error::new(ErrorKind::NotFound, url));
+            return Err(Error::not_found(url));
         };
         let (meta, data) = (InMemory::meta(key, object), &object.1);
         if get.version.is_some() && get.version != meta.version {
-            return Err(Error::new(ErrorKind::Changed, url));
+            return Err(Error::changed(url));
         }
         Object::whole(url, meta, data.clone()).part(get.range)
     }

@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, Revision};
+use datapipes::{Error, Result, Revision};
 use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 
@@ -118,7 +118,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// `Config` if the store reads another revision already, or has no revisions.
     fn pin_revision(&self, revision: &str) -> Result<()> {
         let words = format!("{}: it has no revisions, such as {revision}", self.url());
-        Err(Error::new(ErrorKind::Config, words))
+        Err(Error::config(words))
     }
 
     /// Returns the revision that is read, as far as it is known without a request; of a store that

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{Context, Error, ErrorKind, Item, Reader, Result, Wire, Writer};
+use datapipes::{Context, Error, Item, Reader, Result, Wire, Writer};
 
 use super::Store;
 use crate::FileRef;
@@ -157,7 +157,7 @@ impl Listed {
     /// Returns the error of a list that has changed, with its cause as far as it is known.
     fn differs(&self, what: String, usually: &str) -> Error {
         let cause = self.error.as_deref().unwrap_or(usually);
-        Error::new(ErrorKind::Config, what).with_source(cause)
+        Error::config(what).with_source(cause)
     }
 
     /// Returns true if all names that were given before have passed.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{self, Poll};
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
@@ -104,7 +104,7 @@ impl Object {
         let range = range.start..range.end.min(size);
         if range.start > range.end {
             let what = format!("{}: it has {size} bytes, none at {}", self.url, range.start);
-            return Err(Error::new(ErrorKind::Protocol, what));
+            return Err(Error::protocol(what));
         }
         let body = Body::once(data.slice(range.start as usize..range.end as usize));
         Ok(Object {
@@ -143,18 +143,10 @@ impl Object {
         let want = self.len();
         let url = self.url;
         let cut = |got: u64, want: u64| {
-            Error::new(
-                ErrorKind::Truncated,
-                format!("{url}: {got} of {want} bytes"),
-            )
-            .transient()
+            Error::truncated(format!("{url}: {got} of {want} bytes")).transient()
         };
-        let long = |want: u64| {
-            Error::new(
-                ErrorKind::Protocol,
-                format!("{url}: more than the {want} bytes announced"),
-            )
-        };
+        let long =
+            |want: u64| Error::protocol(format!("{url}: more than the {want} bytes announced"));
         match self.body.0 {
             Inner::Once(data) => match want {
                 Some(want) if (data.len() as u64) < want => Err(cut(data.len() as u64, want)),
@@ -227,6 +219,7 @@ impl fmt::Debug for Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn object(pieces: &[&'static str], announced: u64) -> Object {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::from(*piece))).collect();

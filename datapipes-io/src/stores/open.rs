@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{Backoff, Error, ErrorKind, Result};
+use datapipes::{Backoff, Error, Result};
 use percent_encoding::percent_decode_str;
 
 use super::local::Local;
@@ -80,7 +80,7 @@ impl OpenOptions {
                     let words = format!(
                         "{scheme}:…: a URL begins with {scheme}://, and a path of this name with ./"
                     );
-                    Err(Error::new(ErrorKind::Config, words))
+                    Err(Error::config(words))
                 }
                 _ => Ok(Arc::new(Local::new(url))),
             };
@@ -173,12 +173,13 @@ fn missing(url: &str, feature: &str) -> Result<Arc<dyn Store>> {
 }
 
 fn wrong(url: &str, what: &str) -> Error {
-    Error::new(ErrorKind::Config, format!("{}: {what}", redacted(url)))
+    Error::config(format!("{}: {what}", redacted(url)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn a_url_that_lacks_a_slash_is_no_path_and_is_not_shown() {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind};
+use datapipes::Error;
 
 use super::Meta;
 use super::lock::{Difference, Lockfile, parse};
@@ -99,7 +99,7 @@ impl Refused {
     /// Makes the error, of kind `Config`, which no policy skips.
     pub fn into_error(self) -> Error {
         let message = format!("{} is not what was locked", self.url);
-        Error::new(ErrorKind::Config, message).with_source(self)
+        Error::config(message).with_source(self)
     }
 }
 

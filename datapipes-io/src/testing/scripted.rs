@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, opaque_debug};
+use datapipes::{Error, Result, opaque_debug};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
@@ -107,7 +107,7 @@ impl Reaction {
 
     /// Answers with a transient error of kind `Unavailable`; see [`refuse`](Reaction::refuse).
     pub fn unavailable(self) -> Self {
-        self.refuse(|| Error::new(ErrorKind::Unavailable, "503").transient())
+        self.refuse(|| Error::unavailable("503").transient())
     }
 
     /// Ends the body after this number of bytes with a transient error.
@@ -328,10 +328,7 @@ impl Store for Scripted {
         match cut {
             None => all.boxed(),
             Some(after) => {
-                let error = Error::new(
-                    ErrorKind::Unavailable,
-                    format!("{}: listing cut", self.url()),
-                );
+                let error = Error::unavailable(format!("{}: listing cut", self.url()));
                 all.take(after)
                     .chain(stream::iter([Err(error.transient())]))
                     .boxed()
@@ -373,10 +370,7 @@ fn play(url: String, mut data: Vec<u8>, reaction: Reaction, flying: Flying) -> B
             Fault::Stall(_) => std::future::pending().await,
             Fault::Cut(after) => {
                 let words = format!("{url}: connection reset after {after} bytes");
-                Some((
-                    Err(Error::new(ErrorKind::Truncated, words).transient()),
-                    None,
-                ))
+                Some((Err(Error::truncated(words).transient()), None))
             }
             _ => None,
         }

@@ -164,7 +164,7 @@ fn a_sample_is_not_given_without_the_member_that_failed() {
             archive.child(index).named(name),
         ))
     };
-    let refused = Error::new(ErrorKind::Unsupported, "sparse").of(&archive.child(2).named("b.jpg"));
+    let refused = Error::unsupported("sparse").of(&archive.child(2).named("b.jpg"));
     let input = [
         file(0, "a.jpg"),
         file(1, "a.cls"),
@@ -190,7 +190,7 @@ fn an_error_elsewhere_costs_no_sample() {
             first.child(index).named(name),
         ))
     };
-    let elsewhere = Error::new(ErrorKind::NotFound, "gone").of(&Origin::root(0, 1));
+    let elsewhere = Error::not_found("gone").of(&Origin::root(0, 1));
     let input = [file(0, "a.jpg"), file(1, "a.cls"), Err(elsewhere)];
     let items = all(Samples::new().apply(Items::from_results(input), &Context::default()));
     let order: Vec<_> = items.iter().map(Result::is_ok).collect();

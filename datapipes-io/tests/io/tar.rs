@@ -408,7 +408,7 @@ fn the_tar_crate_sees_the_same_members() {
 #[test]
 fn nothing_is_read_before_the_first_poll_and_errors_pass() {
     use datapipes::{Context, Error, Items, Pipe};
-    let input = Items::from_results([Err(Error::new(ErrorKind::NotFound, "gone"))]);
+    let input = Items::from_results([Err(Error::not_found("gone"))]);
     let out = Untar::new().apply(input, &Context::default());
     assert_eq!(kinds(&parts(all(out)).1), [ErrorKind::NotFound]);
 }

@@ -134,10 +134,7 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
                 true => format!("table {table}"),
                 false => format!("keyspace {}", options.keyspace),
             };
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("{url}: there is no {what}"),
-            ));
+            return Err(Error::not_found(format!("{url}: there is no {what}")));
         }
         let key = columns
             .iter()
@@ -145,7 +142,7 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
         let key: Vec<_> = key.map(|column| (&*column.name, &*column.cql)).collect();
         if key != [("key", "uuid")] {
             let what = format!("{url}: the primary key of {table} is not key uuid");
-            return Err(Error::new(ErrorKind::Shape, what));
+            return Err(Error::shape(what));
         }
         for (name, cql) in wanted {
             let found = columns
@@ -155,7 +152,7 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
             if found != Some(cql) {
                 let found = found.map_or("is missing".to_owned(), |found| format!("is {found}"));
                 let what = format!("{url}: column {name} of {table} {found}, not {cql}");
-                return Err(Error::new(ErrorKind::Shape, what));
+                return Err(Error::shape(what));
             }
         }
     }
@@ -257,7 +254,7 @@ fn fits(options: &CassandraOptions, layout: Layout, schema: &Schema) -> Result<L
         "{}: is there with other columns: {:?}",
         options.url, layout.schema.columns
     );
-    Err(Error::new(ErrorKind::Shape, what))
+    Err(Error::shape(what))
 }
 
 /// Changes the schema, which takes longer than reading.
@@ -328,10 +325,7 @@ where
     let answer = session.query_unpaged(cql, values).await;
     let answer = answer.map_err(|error| fault::execution(&error).error(&options.url, &error))?;
     let odd = |error: &dyn std::fmt::Display| {
-        Error::new(
-            ErrorKind::Protocol,
-            format!("{}: system_schema: {error}", options.url),
-        )
+        Error::protocol(format!("{}: system_schema: {error}", options.url))
     };
     let rows = answer.into_rows_result().map_err(|error| odd(&error))?;
     let rows = rows.rows::<R>().map_err(|error| odd(&error))?;

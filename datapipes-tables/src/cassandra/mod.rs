@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use scylla::client::session::Session;
@@ -187,7 +187,7 @@ impl Cassandra {
                     "{}: no connection in {:?}",
                     inner.options.url, inner.options.timeout
                 );
-                Err(Error::new(ErrorKind::Unavailable, what).transient())
+                Err(Error::unavailable(what).transient())
             }
         }
     }
@@ -210,24 +210,15 @@ impl Cassandra {
         drop(permit);
         let answer =
             answer.map_err(|error| fault::execution(&error).error(self.at(key), &error))?;
-        let odd = |error: &dyn fmt::Display| {
-            Error::new(ErrorKind::Shape, format!("{}: {error}", self.at(key)))
-        };
+        let odd = |error: &dyn fmt::Display| Error::shape(format!("{}: {error}", self.at(key)));
         let rows = answer.into_rows_result().map_err(|error| odd(&error))?;
         // `Bytes` are slices of the answer, which holds only this row.
         let row = rows.maybe_first_row::<(Option<i64>, Option<Bytes>, Option<Bytes>)>();
-        let (class, label, data) = row.map_err(|error| odd(&error))?.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!("{}: there is no such row", self.at(key)),
-            )
-        })?;
-        let data = data.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("{}: the row has no data", self.at(key)),
-            )
-        })?;
+        let (class, label, data) = row
+            .map_err(|error| odd(&error))?
+            .ok_or_else(|| Error::not_found(format!("{}: there is no such row", self.at(key))))?;
+        let data =
+            data.ok_or_else(|| Error::corrupt(format!("{}: the row has no data", self.at(key))))?;
         let label = match (class, label) {
             (_, Some(label)) => Label::Blob(label),
             (Some(class), None) => Label::Class(class),
@@ -269,10 +260,7 @@ impl Cassandra {
 
     /// Returns the error of a value that matches the schema, but not the narrower column.
     fn unfit(&self, key: Uuid, value: &Value) -> Error {
-        Error::new(
-            ErrorKind::Shape,
-            format!("{}: {value} does not fit its column", self.at(key)),
-        )
+        Error::shape(format!("{}: {value} does not fit its column", self.at(key)))
     }
 
     /// Makes a request for each key, many at once; returns the answers in the order of the keys.
@@ -304,7 +292,7 @@ impl Cassandra {
         let answer =
             answer.map_err(|error| fault::execution(&error).error(self.at(key), &error))?;
         let rows = answer.into_rows_result();
-        let odd = |error| Error::new(ErrorKind::Protocol, self.at(key)).with_source(error);
+        let odd = |error| Error::protocol(self.at(key)).with_source(error);
         Ok(rows.map_err(odd)?.rows_num() > 0)
     }
 }
@@ -372,12 +360,7 @@ async fn prepare(
 /// Returns the current runtime.
 fn runtime(options: &CassandraOptions) -> Result<Id> {
     let here = Handle::try_current().map(|handle| handle.id());
-    here.map_err(|_| {
-        Error::new(
-            ErrorKind::Config,
-            format!("{}: needs a tokio runtime", options.url),
-        )
-    })
+    here.map_err(|_| Error::config(format!("{}: needs a tokio runtime", options.url)))
 }
 
 #[async_trait]

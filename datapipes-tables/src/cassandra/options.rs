@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result, opaque_debug};
+use datapipes::{Error, Result, opaque_debug};
 use percent_encoding::percent_decode_str;
 
 use super::Cassandra;
@@ -96,8 +96,7 @@ impl CassandraOptions {
     /// `Config` for any other URL, or an unknown option. The message contains no user and no
     /// password.
     pub fn from_url(url: &str) -> Result<Self> {
-        let wrong =
-            |what: &str| Error::new(ErrorKind::Config, format!("a cassandra:// URL: {what}"));
+        let wrong = |what: &str| Error::config(format!("a cassandra:// URL: {what}"));
         let rest = url
             .strip_prefix("cassandra://")
             .ok_or_else(|| wrong("does not begin so"))?;
@@ -159,7 +158,7 @@ impl CassandraOptions {
         // The message contains no value, which may be a misplaced password.
         let wrong = |expected: &str| {
             let message = format!("{url}: option {name}: {expected} expected");
-            Error::new(ErrorKind::Config, message)
+            Error::config(message)
         };
         let number = || {
             value
@@ -214,7 +213,7 @@ impl CassandraOptions {
             "page" => self.page = number()?,
             _ => {
                 let message = format!("{url}: there is no option {name}");
-                return Err(Error::new(ErrorKind::Config, message));
+                return Err(Error::config(message));
             }
         }
         Ok(self)
@@ -367,6 +366,7 @@ opaque_debug!(CassandraOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn parsed(url: &str) -> CassandraOptions {
         CassandraOptions::from_url(url).unwrap()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datapipes::{Backoff, Error, ErrorKind, Result};
+use datapipes::{Backoff, Error, Result};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use scylla::response::PagingState;
@@ -120,9 +120,7 @@ impl Scan {
 
     async fn try_page(&self, range: Range, from: PagingState) -> Result<Page> {
         let url = &self.table.0.options.url;
-        let odd = |error: &dyn std::fmt::Display| {
-            Error::new(ErrorKind::Shape, format!("{url}: metadata: {error}"))
-        };
+        let odd = |error: &dyn std::fmt::Display| Error::shape(format!("{url}: metadata: {error}"));
         let permit = self.table.permit().await;
         let values = (range.after, range.to);
         let answer = self

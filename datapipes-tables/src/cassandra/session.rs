@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -66,7 +66,7 @@ pub(super) async fn connect(options: &CassandraOptions) -> Result<Session> {
         Ok(built) => built.map_err(|error| fault::session(&error).error(&options.url, &error)),
         Err(_) => {
             let what = format!("{}: no session in {limit:?}", options.url);
-            Err(Error::new(ErrorKind::Unavailable, what).transient())
+            Err(Error::unavailable(what).transient())
         }
     }
 }
@@ -89,7 +89,7 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
                 "{}: no authorities of the system were found; name a file (ca=)",
                 options.url
             );
-            Error::new(ErrorKind::Config, what)
+            Error::config(what)
         })?,
     };
     let unreadable = |error: &dyn std::fmt::Display| {
@@ -98,7 +98,7 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
             options.url,
             path.display()
         );
-        Error::new(ErrorKind::Config, what)
+        Error::config(what)
     };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| unreadable(&error))? {

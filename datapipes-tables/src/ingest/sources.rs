@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes::{Error, Graph, Result};
 use datapipes_io::{File, FileGraphExt, FileRef, Sample, list_files};
 
 use super::{Ingest, Written};
@@ -132,10 +132,7 @@ fn classes(folder: &Path) -> Result<BTreeMap<String, i64>> {
         }
     }
     if names.is_empty() {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            "no folder of a class in it",
-        ));
+        return Err(Error::not_found("no folder of a class in it"));
     }
     names.sort();
     Ok(names.into_iter().zip(0..).collect())
@@ -153,11 +150,7 @@ fn row_of(namespace: &str, sample: &Sample, data: &[String], schema: &Schema) ->
     };
     let json: serde_json::Value = match sample.has("json") {
         true => serde_json::from_slice(sample.get("json")?).map_err(|error| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("sample {:?}: its json", sample.key()),
-            )
-            .with_source(error)
+            Error::corrupt(format!("sample {:?}: its json", sample.key())).with_source(error)
         })?,
         false => serde_json::Value::Null,
     };
@@ -169,7 +162,7 @@ fn row_of(namespace: &str, sample: &Sample, data: &[String], schema: &Schema) ->
                 "sample {:?}: {column:?} in its json is not of {kind}",
                 sample.key()
             );
-            Error::new(ErrorKind::Shape, what)
+            Error::shape(what)
         }),
     };
     let values = schema.columns.iter().map(value).collect::<Result<_>>()?;

@@ -177,7 +177,7 @@ impl Plan for Breaks {
             return None;
         }
         self.times = self.times.checked_sub(1)?;
-        let error = Error::new(ErrorKind::Unavailable, "the table is gone");
+        let error = Error::unavailable("the table is gone");
         Some(if self.transient {
             error.transient()
         } else {
@@ -252,10 +252,7 @@ impl Plan for Refuses {
                 .step_by(self.0 as usize)
                 .any(|number| sample(number, "").row.key == new.row.key)
         })?;
-        Some(Error::new(
-            ErrorKind::Limit,
-            format!("{} is too large", bad.row.key),
-        ))
+        Some(Error::limit(format!("{} is too large", bad.row.key)))
     }
 }
 

@@ -123,7 +123,7 @@ impl Connections {
             // This error is more specific than that of SQLite.
             let file = std::fs::metadata(&self.path).map_err(Error::io)?;
             if !file.is_file() {
-                return Err(Error::new(ErrorKind::Unsupported, "not a file"));
+                return Err(Error::unsupported("not a file"));
             }
         }
         let open = || {

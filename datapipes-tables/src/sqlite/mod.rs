@@ -113,7 +113,7 @@ impl Sqlite {
         if !is_name(table) {
             let what =
                 format!("the table {table:?} is no letter followed by letters, digits and _");
-            return Err(Error::new(ErrorKind::Config, what).within(&connections.url));
+            return Err(Error::config(what).within(&connections.url));
         }
         schema
             .check()
@@ -139,7 +139,7 @@ impl Sqlite {
         let made = Sqlite::with(connections.clone(), &connection, table)?;
         if *made.schema != *schema {
             let what = format!("{}: it is there with other columns", made.url);
-            return Err(Error::new(ErrorKind::Shape, what));
+            return Err(Error::shape(what));
         }
         Ok(made)
     }
@@ -196,10 +196,10 @@ impl Sqlite {
         let url = format!("{}?table={table}", connections.url);
         if !is_name(table) {
             let what = "is no letter followed by letters, digits and _";
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("{}: the table {table:?} {what}", connections.url),
-            ));
+            return Err(Error::config(format!(
+                "{}: the table {table:?} {what}",
+                connections.url
+            )));
         }
         let schema = read_schema(connection, table).map_err(|error| error.within(&url))?;
         Ok(Sqlite {
@@ -229,7 +229,7 @@ impl Sqlite {
         let answer = |key: &Uuid| match found.get_mut(key) {
             Some(Ok(row)) => Ok(row.clone()),
             Some(Err(error)) => Err(again(error).within(self.of(*key))),
-            None => Err(Error::new(ErrorKind::NotFound, self.of(*key))),
+            None => Err(Error::not_found(self.of(*key))),
         };
         keys.iter().map(answer).collect()
     }
@@ -533,10 +533,7 @@ fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
     let data = columns_of(format!("{table}_data")).map_err(failed)?;
     let metadata = columns_of(format!("{table}_metadata")).map_err(failed)?;
     if data.is_empty() || metadata.is_empty() {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            "no such data set in the file",
-        ));
+        return Err(Error::not_found("no such data set in the file"));
     }
     let named = |columns: &[(String, String)], names: &[&str]| {
         columns.len() >= names.len()
@@ -546,22 +543,20 @@ fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
                 .all(|(name, column)| *name == column.0)
     };
     if !named(&data, &["key", "label", "data"]) || !named(&metadata, &["key", "label"]) {
-        return Err(Error::new(
-            ErrorKind::Shape,
+        return Err(Error::shape(
             "its tables do not begin with key, label and data",
         ));
     }
     let column = |(name, declared): &(String, String)| match sql::column_type(declared) {
         Some(kind) if is_name(name) => Ok((name.clone(), kind)),
-        Some(_) => Err(Error::new(
-            ErrorKind::Shape,
-            format!("column {name:?} has a name that is none"),
-        )),
+        Some(_) => Err(Error::shape(format!(
+            "column {name:?} has a name that is none"
+        ))),
         None => {
             let what = format!(
                 "column {name:?} is of type {declared:?}, not INTEGER, REAL, TEXT or BOOLEAN"
             );
-            Err(Error::new(ErrorKind::Shape, what))
+            Err(Error::shape(what))
         }
     };
     Ok(Schema {
@@ -610,10 +605,7 @@ pub fn sqlite_url(path: impl AsRef<Path>, table: &str) -> Result<String> {
 }
 
 fn wrong_url(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Config,
-        format!("{what}; expected sqlite:///FILE?table=NAME"),
-    )
+    Error::config(format!("{what}; expected sqlite:///FILE?table=NAME"))
 }
 
 /// Returns file and table of a URL. The error does not show the URL, which may hold secrets.

@@ -1,6 +1,6 @@
 //! The SQL of an SQLite table, and conversions of values.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 use uuid::Uuid;
 
@@ -120,10 +120,7 @@ fn not_a(found: ValueRef<'_>, wanted: &str) -> Error {
         Type::Text => "text",
         Type::Blob => "bytes",
     };
-    Error::new(
-        ErrorKind::Shape,
-        format!("{found} where {wanted} should be"),
-    )
+    Error::shape(format!("{found} where {wanted} should be"))
 }
 
 pub(super) fn key(found: ValueRef<'_>) -> Result<Uuid> {
@@ -167,11 +164,9 @@ pub(super) fn value(found: ValueRef<'_>, column: &str, kind: ColumnType) -> Resu
         (ValueRef::Integer(value @ (0 | 1)), ColumnType::Bool) => Ok(Value::Bool(value == 1)),
         (ValueRef::Text(bytes), ColumnType::Text) => match std::str::from_utf8(bytes) {
             Ok(text) => Ok(Value::Text(text.to_owned())),
-            Err(error) => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("column {column:?} is not UTF-8"),
-            )
-            .with_source(error)),
+            Err(error) => {
+                Err(Error::corrupt(format!("column {column:?} is not UTF-8")).with_source(error))
+            }
         },
         _ => Err(not_a(found, &kind.to_string()).within(format!("column {column:?}"))),
     }

@@ -4,6 +4,7 @@ use datapipes::Graph;
 use datapipes::testing::check_pipe;
 
 use super::*;
+use datapipes::ErrorKind;
 
 fn documents(lengths: impl IntoIterator<Item = u32>) -> Vec<Vec<u32>> {
     lengths

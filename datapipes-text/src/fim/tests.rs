@@ -4,6 +4,7 @@ use datapipes::Graph;
 use datapipes::testing::check_pipe;
 
 use super::*;
+use datapipes::ErrorKind;
 
 /// A tokenizer of characters, with six tokens more.
 struct OfChars;

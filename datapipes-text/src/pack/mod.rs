@@ -5,7 +5,7 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Items, Pipe, Weigh};
+use datapipes::{Context, Error, Graph, Held, Hints, Items, Pipe, Weigh};
 
 use self::packing::{Fit, InBin, Incoming, Packing};
 pub(crate) use self::row::Row;
@@ -180,7 +180,7 @@ impl Pack {
             && labels.len() != len
         {
             let message = format!("a document of {len} ids and {} labels", labels.len());
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         }
         let fits = len <= length || matches!(self.fit, Fit::Concat(_));
         match self.overflow {
@@ -193,7 +193,7 @@ impl Pack {
                 let message = format!(
                     "a document of {len} tokens, for rows of {length}; `Pack::overflow` can cut it or leave it out"
                 );
-                Err(Error::new(ErrorKind::Limit, message))
+                Err(Error::limit(message))
             }
         }
     }

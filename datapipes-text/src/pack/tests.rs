@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{PackGraphExt, TokenBudget, Tokens};
+use datapipes::ErrorKind;
 
 /// Documents of these lengths, whose tokens are all different: number × 1000 + place.
 fn documents(lengths: &[usize]) -> Vec<Vec<u32>> {

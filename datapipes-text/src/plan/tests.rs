@@ -5,6 +5,7 @@ use datapipes::{Checkpoint, DataLoader, OnError, Uneven};
 
 use super::*;
 use crate::{TokenWidth, TokenWriter};
+use datapipes::ErrorKind;
 
 /// A store of documents of these lengths, whose tokens are the number of the document.
 pub(super) fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use datapipes::index::Permutation;
-use datapipes::{Context, Error, ErrorKind, Graph, Hints, Items, Result, Rng, Source};
+use datapipes::{Context, Error, Graph, Hints, Items, Result, Rng, Source};
 
 use super::{deal, open_windows, places};
 use crate::{TokenStore, Tokens};
@@ -243,7 +243,7 @@ impl PlannedBatch {
                 "document {} has {} tokens, more than a batch's budget of {}",
                 self.documents[0], self.longest, self.budget
             );
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         let documents = self.documents.iter();
         documents
@@ -274,6 +274,7 @@ mod tests {
 
     use super::super::tests::{lengths, store};
     use super::*;
+    use datapipes::ErrorKind;
 
     type Step = Vec<Vec<u32>>;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::prefetch;
 
@@ -45,10 +45,7 @@ impl Table {
 
     /// Makes the error of a number.
     pub fn wrong(&self, at: u64, what: String) -> Error {
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("{}: byte {}: {what}", self.name, self.byte(at)),
-        )
+        Error::corrupt(format!("{}: byte {}: {what}", self.name, self.byte(at)))
     }
 }
 
@@ -75,7 +72,7 @@ impl Bounds {
                 "{name}: {} bytes, no multiple of the 8 of an end",
                 bytes.len()
             );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         let len = bytes.len() as u64 / 8;
         Ok(Bounds::Ends(Table {
@@ -291,7 +288,7 @@ impl Bounds {
                  from documents in a row",
                 self.name()
             );
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         Ok(())
     }

@@ -250,7 +250,7 @@ impl Order {
         }
         // Samples were within the sequences when the order was made.
         let what = "its index changed while it was mapped";
-        Err(Error::new(ErrorKind::Changed, what).within(&self.store.0.name))
+        Err(Error::changed(what).within(&self.store.0.name))
     }
 }
 
@@ -314,7 +314,7 @@ impl MapPipe for Samples {
             .and_then(|number| self.0.shuffled.get(number));
         let place = place.ok_or_else(|| {
             let what = format!("{}: sample {number} of {}", self.0.store.0.name, self.len());
-            Error::new(ErrorKind::NotFound, what)
+            Error::not_found(what)
         })?;
         Ok(GptSample {
             order: self.0.clone(),

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Revision, Tensor, Weigh};
+use datapipes::{DType, Error, Indexed, MapPipe, Result, Revision, Tensor, Weigh};
 
 pub use self::batches::WindowGraphExt;
 use self::documents::Bounds;
@@ -221,7 +221,7 @@ impl TokenStore {
                     "{}: no `tokenizer|size` in the first line, or no count in the next",
                     name(&metadata)
                 );
-                Error::new(ErrorKind::Corrupt, message)
+                Error::corrupt(message)
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 (None, TokenWidth::U16, None)
@@ -246,7 +246,7 @@ impl TokenStore {
                     store.len(),
                     width.size()
                 );
-                Err(Error::new(ErrorKind::Corrupt, message))
+                Err(Error::corrupt(message))
             }
             _ => Ok(store),
         }
@@ -297,7 +297,7 @@ impl TokenStore {
                 "{name}: {} bytes, no multiple of the {size} of a token",
                 tokens.len()
             );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         let store = TokenStore(Arc::new(Inner {
             name,
@@ -319,7 +319,7 @@ impl TokenStore {
                 store.len(),
                 store.0.bounds.name()
             );
-            return Err(Error::new(ErrorKind::Truncated, message));
+            return Err(Error::truncated(message));
         }
         Ok(store)
     }
@@ -355,7 +355,7 @@ impl TokenStore {
                 self.0.name,
                 self.len()
             );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         Ok(self.with(|inner| inner.loss = Some((mask_name, mask))))
     }
@@ -468,7 +468,7 @@ impl TokenStore {
                 self.0.name,
                 self.document_count()
             );
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::not_found(message));
         }
         let ranges = self.0.bounds.document(number, self.0.width.size())?;
         ranges
@@ -491,7 +491,7 @@ impl TokenStore {
     fn too_many(&self, what: String) -> Error {
         let (index, store) = (self.0.bounds.name(), &self.0.name);
         let message = format!("{index}: {what}, and {store} has {}", self.len());
-        Error::new(ErrorKind::Corrupt, message)
+        Error::corrupt(message)
     }
 
     /// Returns at most `len` tokens of a document, beginning with token `start`.
@@ -581,11 +581,11 @@ impl TokenStore {
         let length = layout.length;
         if length == 0 || u32::try_from(length).is_err() {
             let message = format!("windows of {length} tokens: 1 to {} are possible", u32::MAX);
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         if layout.has_gaps() {
             let message = "windows have no gaps between documents, and as many as there are";
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         self.0
             .bounds
@@ -598,11 +598,11 @@ impl TokenStore {
         let count = self
             .len()
             .checked_div(length as u64)
-            .ok_or_else(|| Error::new(ErrorKind::Config, "windows of no tokens"))?;
+            .ok_or_else(|| Error::config("windows of no tokens"))?;
         match windows.iter().find(|&&number| number >= count) {
             Some(number) => {
                 let message = format!("{}: window {number} of {count}", self.0.name);
-                Err(Error::new(ErrorKind::NotFound, message))
+                Err(Error::not_found(message))
             }
             None => Ok(()),
         }
@@ -728,7 +728,7 @@ impl TokenStore {
                 other => {
                     let message =
                         format!("{name}: byte {byte}: {other}, where 0 and 1 are possible");
-                    return Err(Error::new(ErrorKind::Corrupt, message));
+                    return Err(Error::corrupt(message));
                 }
             }
         }
@@ -781,7 +781,7 @@ impl TokenStore {
             "{}: byte {byte}: id {id}, where ids are 0 to {most}",
             self.0.name
         );
-        Error::new(ErrorKind::Corrupt, message)
+        Error::corrupt(message)
     }
 
     /// Returns the bytes of some tokens.
@@ -800,7 +800,7 @@ impl TokenStore {
                     range.start,
                     range.end
                 );
-                Error::new(ErrorKind::Truncated, message)
+                Error::truncated(message)
             })
     }
 }

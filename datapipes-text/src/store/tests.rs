@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{Pack, PackGraphExt, Packed, Tokenizer};
+use datapipes::ErrorKind;
 
 const BIN: &[u8] = include_bytes!("../../tests/data/megatron.bin");
 const IDX: &[u8] = include_bytes!("../../tests/data/megatron.idx");

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::BufReader;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use serde::Deserialize;
 
 use super::TokenStore;
@@ -45,7 +45,7 @@ impl TokenStore {
     pub fn for_tokenizer(self, tokenizer: &impl Tokenizer) -> Result<TokenStore> {
         let other = |what: String| {
             let message = format!("{}: made with {what}", self.0.name);
-            Err(Error::new(ErrorKind::Config, message))
+            Err(Error::config(message))
         };
         match (&self.0.tokenizer, tokenizer.name()) {
             (Some(own), Some(name)) if own != name => {

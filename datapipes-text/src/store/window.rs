@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, Result, Tensor};
 
 use super::{TokenStore, prefetch};
 use crate::{Labels, Packed, PackedBatch, RowLayout};
@@ -40,7 +40,7 @@ impl Window {
     pub fn ids(&self) -> Result<Tensor> {
         if cfg!(target_endian = "big") {
             let message = "tokens are little-endian, and are shared as they are stored; `Window::row` converts them";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         let store = &self.store.0;
         let length = self.layout.length;
@@ -104,7 +104,7 @@ impl TokenStore {
         let all = windows.len().saturating_mul(length);
         if u32::try_from(all).is_err() {
             let message = format!("a batch of {all} tokens, more than 2^32");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         PackedBatch::from_fill([windows.len(), length], |mut fields| {
             fields.cu_seqlens.push(0);
@@ -196,7 +196,7 @@ impl TokenStore {
                     place.end,
                     self.len()
                 );
-                return Err(Error::new(ErrorKind::Corrupt, message));
+                return Err(Error::corrupt(message));
             }
             let piece = (place.end.min(end) - at) as usize;
             if piece > 0 {
@@ -216,7 +216,7 @@ impl TokenStore {
             number += 1;
             if number >= bounds.count() && at < end {
                 let message = format!("{}: no document has token {at}", bounds.name());
-                return Err(Error::new(ErrorKind::Corrupt, message));
+                return Err(Error::corrupt(message));
             }
         }
         Ok(())

@@ -87,7 +87,7 @@ impl TokenWriter {
             let message = format!(
                 "Megatron's files have no tokens of {width:?}; `TokenWidth::I32` has as many bits"
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         };
         let format = Format::Megatron(prefix.to_owned(), code);
         let index = with(prefix, ".idx");
@@ -121,7 +121,7 @@ impl TokenWriter {
     ) -> Result<Self> {
         if !matches!(width, TokenWidth::U16 | TokenWidth::U32) {
             let message = format!("datatrove's files have tokens of U16 or U32, not of {width:?}");
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         let (path, format) = (path.as_ref(), Format::Datatrove(tokenizer.into()));
         let index = with(path, ".index");
@@ -141,7 +141,7 @@ impl TokenWriter {
                 "{}: the store is finished, and is left as it is",
                 name(index)
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         remove(index)?;
         let loss_path = with(&path, ".loss");
@@ -255,7 +255,7 @@ impl TokenWriter {
                 self.width,
                 self.width.max_id()
             );
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         if matches!(self.format, Format::Megatron(..)) && i32::try_from(ids.len()).is_err() {
             let message = format!(
@@ -264,7 +264,7 @@ impl TokenWriter {
                 ids.len(),
                 i32::MAX
             );
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         if self.loss.is_none() && trained.is_some_and(|trained| trained.contains(&0)) {
             // All tokens before are trained. The file is there with all of them, or not at all.
@@ -404,7 +404,7 @@ fn open_at(path: &Path, count: u64, size: u64, create: bool) -> Result<File> {
         (file, has) if has >= end => Ok(file),
         (_, has) => {
             let message = format!("{}: {has} bytes, where {end} were written", name(path));
-            Err(Error::new(ErrorKind::Truncated, message))
+            Err(Error::truncated(message))
         }
     }
 }

@@ -103,9 +103,8 @@ impl ChatTemplate {
     /// `Corrupt` if the content is no JSON, `NotFound` if it has no template, and those of
     /// [`new`](ChatTemplate::new).
     pub fn from_tokenizer_config(json: impl AsRef<[u8]>) -> Result<Self> {
-        let config: serde_json::Value = serde_json::from_slice(json.as_ref()).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, "tokenizer_config.json").with_source(error)
-        })?;
+        let config: serde_json::Value = serde_json::from_slice(json.as_ref())
+            .map_err(|error| Error::corrupt("tokenizer_config.json").with_source(error))?;
         let source = match &config["chat_template"] {
             serde_json::Value::Array(named) => named
                 .iter()
@@ -113,12 +112,8 @@ impl ChatTemplate {
                 .and_then(|template| template["template"].as_str()),
             template => template.as_str(),
         };
-        let source = source.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                "tokenizer_config.json has no \"chat_template\"",
-            )
-        })?;
+        let source = source
+            .ok_or_else(|| Error::not_found("tokenizer_config.json has no \"chat_template\""))?;
         let token = |name: &str| {
             let token = &config[name];
             token
@@ -288,7 +283,7 @@ impl Chat {
         let offsets = tokens.offsets.take().unwrap_or_default();
         if offsets.len() != tokens.ids.len() {
             let message = "the tokenizer gives no offsets, which tell the prompt from the answer";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         // An end that follows the last answer belongs to it, unless it is in the middle of it.
         let is_in = |token: &Range<u32>, part: &Range<usize>| {
@@ -322,7 +317,7 @@ impl Chat {
                     at + 1,
                     messages.len()
                 );
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(Error::unsupported(message));
             }
             parts.push(prompt.len()..turn.len());
         }

@@ -100,7 +100,7 @@ mod tests {
                 match id {
                     0..256 => bytes.push(id as u8),
                     256 => bytes.extend(&"漢x".as_bytes()[1..]),
-                    _ => return Err(Error::new(ErrorKind::NotFound, format!("no token {id}"))),
+                    _ => return Err(Error::not_found(format!("no token {id}"))),
                 }
             }
             Ok(String::from_utf8_lossy(&bytes).into_owned())

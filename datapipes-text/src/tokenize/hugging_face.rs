@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use datapipes::{BoxError, Error, ErrorKind, Result, catch_panic};
+use datapipes::{BoxError, Error, Result, catch_panic};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -169,10 +169,7 @@ impl Tokenizer for HfTokenizer {
             .iter()
             .find(|&&id| self.tokenizer.id_to_token(id).is_none())
         {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("no token has id {id}"),
-            ));
+            return Err(Error::not_found(format!("no token has id {id}")));
         }
         caught("tokenizer", || self.tokenizer.decode(ids, false))
     }
@@ -211,7 +208,7 @@ struct Added {
 
 /// Calls the crate, which panics at some files that contradict themselves, and at texts with them.
 fn caught<R>(what: &str, work: impl FnOnce() -> tokenizers::Result<R>) -> Result<R> {
-    let failed = |error: BoxError| Error::new(ErrorKind::Corrupt, what).with_source(error);
+    let failed = |error: BoxError| Error::corrupt(what).with_source(error);
     catch_panic(work)
         .map_err(|panic| failed(panic.into()))?
         .map_err(failed)

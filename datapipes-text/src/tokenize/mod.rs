@@ -13,7 +13,7 @@ mod words;
 use std::fmt;
 use std::sync::Arc;
 
-use datapipes::{Arity, Context, Error, ErrorKind, Graph, Hints, Items, Pipe, Result, Weigh};
+use datapipes::{Arity, Context, Error, Graph, Hints, Items, Pipe, Result, Weigh};
 
 #[cfg(feature = "chat")]
 pub use self::chat::{Chat, ChatTemplate, Message};
@@ -229,14 +229,14 @@ impl Tokenize {
         if text.len() > self.max_bytes as usize {
             let (size, most) = (text.len(), self.max_bytes);
             let message = format!("a text of {size} bytes, where at most {most} are allowed");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         let mut tokens = self.tokenizer.encode(text, self.offsets)?;
         let vocab = self.tokenizer.vocab_size();
         if let Some(id) = tokens.ids.iter().find(|&&id| id as usize >= vocab) {
             let message =
                 format!("the tokenizer gives id {id} and says that it has {vocab} tokens");
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::corrupt(message));
         }
         let all = tokens.ids.len();
         if let Some(most) = self.max_tokens {

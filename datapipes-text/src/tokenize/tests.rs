@@ -4,6 +4,7 @@ use datapipes::testing::{check_pipe, check_wire};
 use datapipes::{DataLoader, OnError};
 
 use super::*;
+use datapipes::ErrorKind;
 
 /// A tokenizer of bytes, with two tokens more.
 struct OfBytes;
@@ -11,7 +12,7 @@ struct OfBytes;
 impl Tokenizer for OfBytes {
     fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
         if text.contains('\0') {
-            return Err(Error::new(ErrorKind::Corrupt, "a zero byte"));
+            return Err(Error::corrupt("a zero byte"));
         }
         let ids: Vec<u32> = text
             .bytes()

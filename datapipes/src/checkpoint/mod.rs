@@ -97,7 +97,7 @@ impl Saving {
     fn several(&mut self, node: &Arc<str>) {
         let message = "runs in several places at once, whose snapshots cannot be told apart";
         self.problem
-            .get_or_insert_with(|| Error::new(crate::ErrorKind::Config, message).at(node));
+            .get_or_insert_with(|| Error::config(message).at(node));
     }
 
     /// Collects the cursors of everything that leads to a point of a stream.

@@ -8,7 +8,7 @@ use super::pace::Pace;
 use super::snapshot::{Above, Feed, Feeds, HeldPositions, Places, Snapshot};
 use super::{Cursor, History, Log, OVER, Point, Saving, Trim, Wanted};
 use crate::sync::lock;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Records the snapshots of a node.
 pub(crate) struct Recorder {
@@ -219,7 +219,7 @@ impl Recorder {
                 let message = format!(
                     "says that it holds what is at place {place} of its input, and has not taken it"
                 );
-                let error = Error::new(ErrorKind::Config, message).at(&self.node);
+                let error = Error::config(message).at(&self.node);
                 lock(&self.problem).get_or_insert(error);
                 return;
             }

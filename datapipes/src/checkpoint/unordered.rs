@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Cursor, History, InputCursor, LONG, Point, Saving, Trim, Wanted};
+use crate::Error;
 use crate::sync::lock;
-use crate::{Error, ErrorKind};
 
 /// Outputs of a node, in the order in which they came, as positions of inputs.
 #[derive(Debug)]
@@ -309,7 +309,7 @@ impl Unordered {
                 "names the inputs of its outputs (`Hints::lineage`), but has named those of {recorded} outputs, and given \
                  {given} items and errors; see `Emitter::emit_of` and `Context::lineage`"
             );
-            Error::new(ErrorKind::Config, message)
+            Error::config(message)
         })
     }
 
@@ -392,7 +392,7 @@ impl History for Unordered {
             Ok(pending) => pending,
             Err(problem) => {
                 to.problem
-                    .get_or_insert_with(|| Error::new(ErrorKind::Config, problem).at(&self.node));
+                    .get_or_insert_with(|| Error::config(problem).at(&self.node));
                 return;
             }
         };

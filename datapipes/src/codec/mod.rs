@@ -16,7 +16,7 @@ pub(crate) use self::chunk::{ChunkWire, WireOf};
 #[cfg(feature = "serde")]
 pub use self::serde::{Serde, Serial, decode as decode_serde, encode as encode_serde};
 use crate::batch_buffer::SlabPart;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Bytes from which slices are sent beside the rest: they are copied once, into shared memory, and
 /// are read there.
@@ -194,7 +194,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn inside<R>(&mut self, write: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         if self.depth == DEEPEST {
             let message = format!("a value of more than {DEEPEST} lists and boxes in each other");
-            return Err(Error::new(ErrorKind::Limit, message));
+            return Err(Error::limit(message));
         }
         self.depth += 1;
         let written = write(self);
@@ -422,7 +422,7 @@ impl<'a> Reader<'a> {
 
 /// Makes the error of bytes from another process that cannot have been written.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Protocol, format!("from another process: {what}"))
+    Error::protocol(format!("from another process: {what}"))
 }
 
 /// Makes the error of a number that is no variant's, for derived code.

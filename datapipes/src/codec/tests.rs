@@ -99,9 +99,7 @@ fn single_values() {
     check(Result::<u8, String>::Err("no".into()));
     check(Box::new(Arc::new(5i8)));
     check(Bytes::from_static(b"bytes"));
-    let error = sent(&Result::<u8>::Err(
-        Error::new(ErrorKind::Limit, "much").at(&"node".into()),
-    ));
+    let error = sent(&Result::<u8>::Err(Error::limit("much").at(&"node".into())));
     assert_eq!(error.unwrap_err().to_string(), "node: limit reached: much");
 }
 

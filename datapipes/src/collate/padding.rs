@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use super::{Collate, all_or_none, columns, named, weigh_tensor};
 use crate::dtype::with_dtype;
 use crate::tensor::checked_len;
-use crate::{DType, Element, Error, ErrorKind, Mismatch, Result, Tensor};
+use crate::{DType, Element, Error, Mismatch, Result, Tensor};
 
 /// A sequence whose length may differ from sample to sample: a `Vec` of numbers, or a [`Tensor`]
 /// whose first axis is the sequence.
@@ -336,7 +336,7 @@ impl Padding {
         else {
             let (batch, lengths) = (batch.shape(), lengths.shape());
             let message = format!("lengths of shape {lengths:?} for a batch of shape {batch:?}");
-            return Err(Error::new(ErrorKind::Shape, message));
+            return Err(Error::shape(message));
         };
         let len = checked_len(shape, DType::Bool)?;
         let mut mask = vec![false; len];
@@ -351,7 +351,7 @@ impl Padding {
                 .collect();
             if from.iter().zip(&shape[1..]).any(|(from, to)| from > to) {
                 let message = format!("lengths {item:?} in a batch of shape {shape:?}");
-                return Err(Error::new(ErrorKind::Shape, message));
+                return Err(Error::shape(message));
             }
             place(&vec![true; from.iter().product()], &from, to, &shape[1..]);
         }
@@ -365,10 +365,10 @@ fn typed<T: Element>(bytes: &[u8]) -> Result<&[T]> {
         return Ok(&[]);
     }
     bytemuck::checked::try_cast_slice(bytes).map_err(|error| {
-        Error::new(
-            ErrorKind::Shape,
-            format!("bytes of a sequence that are no {}: {error}", T::DTYPE),
-        )
+        Error::shape(format!(
+            "bytes of a sequence that are no {}: {error}",
+            T::DTYPE
+        ))
     })
 }
 

@@ -25,9 +25,7 @@ impl Context {
         {
             Some(state) if !state.is_empty() => unpack(state).map(Some).map_err(|error| {
                 let message = "the checkpoint has something else for it than its snapshot";
-                Error::new(crate::ErrorKind::Config, message)
-                    .with_source(error)
-                    .at(self.node())
+                Error::config(message).with_source(error).at(self.node())
             }),
             _ => Ok(None),
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Graph, Hints, Input, Node, Op};
 use crate::codec::{ChunkWire, Parcel, WireOf, damaged};
 use crate::pipe::crossing::{Crossing, Make};
-use crate::{Context, Error, ErrorKind, Items, Processes, Reader, Result, Source, Wire, Writer};
+use crate::{Context, Error, Items, Processes, Reader, Result, Source, Wire, Writer};
 
 /// A part of a graph that runs in processes of its own.
 pub(crate) struct Part {
@@ -91,7 +91,7 @@ impl Recipe {
     fn of(build: BuildPart, part: *const (), settings: Parcel) -> Result<Recipe> {
         if !is_ours(build as usize) || !is_ours(part as usize) {
             let message = "its function is not in the executable, but in a library, which another process may have elsewhere";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         Ok(Recipe {
             build,
@@ -195,10 +195,7 @@ struct Inlet<T>(PhantomData<fn() -> T>);
 impl<T: Send + 'static> Source for Inlet<T> {
     type Out = T;
     fn open(&self, _: &Context) -> Items<T> {
-        Items::fail(Error::new(
-            ErrorKind::Config,
-            "an inlet is filled by the executor",
-        ))
+        Items::fail(Error::config("an inlet is filled by the executor"))
     }
     fn name(&self) -> String {
         "inlet".to_owned()
@@ -252,8 +249,7 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
     let make = unsafe { std::mem::transmute::<*const (), Make<In, Out>>(make) };
     let pipe = make(settings)?;
     let Some(Crossing { input, output, .. }) = pipe.crossing() else {
-        return Err(Error::new(
-            ErrorKind::Config,
+        return Err(Error::config(
             "after it was sent to a child process, the pipe returns no `Pipe::crossing`",
         ));
     };

@@ -6,7 +6,7 @@ use futures::future::{join, join_all};
 use super::Lookup;
 use super::order::Index;
 use super::transformed::IndexLookup;
-use crate::{Error, ErrorKind, Result, Revision};
+use crate::{Error, Result, Revision};
 
 /// Pairs the samples of two data sets; both are read at once.
 pub(super) struct Zipped<A, B>(pub IndexLookup<A>, pub IndexLookup<B>);
@@ -159,8 +159,5 @@ pub(super) fn weigh_all<K: Send + 'static, L: Lookup<K> + ?Sized>(
 
 /// Error for a `get_many` that does not return a result for each key.
 pub(super) fn too_few() -> Error {
-    Error::new(
-        ErrorKind::Protocol,
-        "`get_many` gave another number of samples than it was asked for",
-    )
+    Error::protocol("`get_many` gave another number of samples than it was asked for")
 }

@@ -150,7 +150,7 @@ impl<K: Clone + Send + 'static> Graph<K> {
     /// impl Lookup<&'static str> for Lengths {
     ///     type Out = usize;
     ///     async fn get(&self, key: &'static str) -> Result<usize> {
-    ///         if key.is_empty() { Err(Error::new(ErrorKind::NotFound, "an empty key")) } else { Ok(key.len()) }
+    ///         if key.is_empty() { Err(Error::not_found("an empty key")) } else { Ok(key.len()) }
     ///     }
     /// }
     ///

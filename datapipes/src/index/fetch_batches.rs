@@ -106,7 +106,7 @@ impl<K: Clone + Send + 'static> Graph<Vec<K>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Error, ErrorKind, async_trait, testing};
+    use crate::{Error, async_trait, testing};
 
     struct Halves;
 
@@ -116,7 +116,7 @@ mod tests {
         async fn get(&self, key: u64) -> Result<u64> {
             match key % 2 {
                 0 => Ok(key / 2),
-                _ => Err(Error::new(ErrorKind::NotFound, "odd")),
+                _ => Err(Error::not_found("odd")),
             }
         }
         fn weigh(&self, _: &u64) -> Option<usize> {

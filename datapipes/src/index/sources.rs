@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::order::{Index, single};
 use super::{Lookup, MapPipe};
-use crate::{BoxError, Error, ErrorKind, Result, Revision};
+use crate::{BoxError, Error, Result, Revision};
 
 /// The elements of a vector.
 pub(super) struct FromVec<T>(pub Vec<T>);
@@ -25,7 +25,7 @@ impl<T: Clone + Send + Sync + 'static> MapPipe for FromVec<T> {
             .and_then(|index| self.0.get(index));
         sample.cloned().ok_or_else(|| {
             let message = format!("index {index}, where there are {} samples", self.0.len());
-            Error::new(ErrorKind::NotFound, message)
+            Error::not_found(message)
         })
     }
 }

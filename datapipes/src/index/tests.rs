@@ -575,7 +575,7 @@ fn errors_and_panics_cost_a_sample_and_name_it_wherever_they_happen() {
     let get = |index: u64| async move {
         tokio::task::yield_now().await;
         match index {
-            3 => Err(Error::new(ErrorKind::NotFound, "three")),
+            3 => Err(Error::not_found("three")),
             5 => panic!("five"),
             index => Ok(index),
         }
@@ -869,7 +869,7 @@ fn hundreds_of_data_sets_are_mixed_at_once() {
 fn an_error_in_a_batch_says_which_sample_it_was_in_any_data() {
     let some = Indexed::from_fn(4, |n| async move {
         if n == 2 {
-            Err(Error::new(ErrorKind::NotFound, "gone"))
+            Err(Error::not_found("gone"))
         } else {
             Ok(n)
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::checkpoint::{Given, Places, Unordered};
 use crate::sync::lock;
-use crate::{Context, Error, ErrorKind, Item, Items, Result};
+use crate::{Context, Error, Item, Items, Result};
 
 /// An item that a pipe took of its input and still holds, as a pipe that groups, sorts or shuffles
 /// does; returned by [`Emitter::hold_from`](crate::Emitter::hold_from).
@@ -82,7 +82,7 @@ impl HeldPlace {
         let unknown = || {
             let message = "takes items to hold from a stream that is not its input as it got it, so that nobody knows their \
                            places; take them from the input itself";
-            Error::new(ErrorKind::Config, message).at(cx.node())
+            Error::config(message).at(cx.node())
         };
         place
             .map(|place| HeldPlace(Some(place)))

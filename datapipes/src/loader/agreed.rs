@@ -190,7 +190,7 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
 
 fn contradicted() -> Error {
     let message = "ranks went on with a step for which this one has no item: `agree` has to say whether all have one";
-    Error::new(crate::ErrorKind::Config, message)
+    Error::config(message)
 }
 
 impl<T, E, F> Iterator for Agreed<T, E, F>

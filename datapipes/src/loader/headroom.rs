@@ -59,7 +59,7 @@ impl<T: Clone + Send + 'static> DataLoader<T> {
         steps: u64,
         mut step: impl FnMut(T) -> std::result::Result<(), E>,
     ) -> Result<Headroom> {
-        let config = |message| Err(Error::new(ErrorKind::Config, message));
+        let config = |message| Err(Error::config(message));
         if steps == 0 {
             return config("headroom: no steps to measure");
         }

@@ -14,7 +14,7 @@ use metrics::{Label, Unit};
 use super::latest::{Latest, Runs, StartedEpoch, have_ended};
 use super::{NodeStats, SegmentStats, Stats};
 use crate::run::{Engine, ObserverThread, is_child_process};
-use crate::{Error, ErrorKind, Histogram, Result};
+use crate::{Error, Histogram, Result};
 
 /// Time between two publications.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ pub(super) fn start(name: Arc<str>, engine: &Engine, latest: &Latest) -> Result<
         }
         Err(error) => {
             let message = "cannot start the thread that publishes metrics";
-            Err(Error::new(ErrorKind::Config, message).with_source(error))
+            Err(Error::config(message).with_source(error))
         }
     }
 }

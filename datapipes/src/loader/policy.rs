@@ -1,6 +1,6 @@
 //! The policy for items that fail.
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// The policy for items that fail.
 ///
@@ -69,7 +69,7 @@ impl OnError {
                     "{} items failed where {most} may be skipped; the last",
                     before + 1
                 );
-                Err(Error::new(ErrorKind::Limit, message).with_source(error))
+                Err(Error::limit(message).with_source(error))
             }
             _ => Err(error),
         }

@@ -437,7 +437,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         let message = format!(
             "rank {rank} has {steps} of the {budget} steps that `max_steps` gives each rank; {why}"
         );
-        Some(Error::new(ErrorKind::Config, message))
+        Some(Error::config(message))
     }
 
     fn start(&mut self) -> Result<()> {
@@ -632,5 +632,5 @@ impl Stand {
 
 pub(super) fn not_resumable() -> Error {
     let message = "the loader keeps nothing to go on from; call `resumable` when it is built";
-    Error::new(ErrorKind::Config, message)
+    Error::config(message)
 }

@@ -94,16 +94,16 @@ impl<T> DataLoader<T> {
         let zip = path.extension().is_some_and(|extension| extension == "gz");
         if zip && cfg!(not(feature = "gzip")) {
             let message = "a compressed trace needs datapipes' feature gzip; or leave out .gz";
-            return Err(about(Error::new(ErrorKind::Config, message)));
+            return Err(about(Error::config(message)));
         }
         if blocks(path) {
             let message = "a pipe or socket may never be read, and the trace could not end";
-            return Err(about(Error::new(ErrorKind::Config, message)));
+            return Err(about(Error::config(message)));
         }
         let slot = &self.engine.timeline;
         let Some(timeline) = slot.begin(level) else {
             let message = "a trace of this loader is being written already";
-            return Err(about(Error::new(ErrorKind::Config, message)));
+            return Err(about(Error::config(message)));
         };
         let started = File::create(path).and_then(|file| {
             let (sender, receiver) = std::sync::mpsc::channel();

@@ -1,8 +1,7 @@
 //! Makes one batch of a list of samples.
 
 use crate::{
-    Arity, BoxError, Context, Error, ErrorKind, Graph, Hints, Items, Mismatch, Origin, Pipe,
-    Result, Role,
+    Arity, BoxError, Context, Error, Graph, Hints, Items, Mismatch, Origin, Pipe, Result, Role,
 };
 
 /// Makes one batch of a list of samples; see [`Graph::collate`].
@@ -97,7 +96,7 @@ fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     match mismatch.places().map(|place| parts.get(place)) {
         [Some(a), Some(b)] => {
             let advice = if mismatch.is_ragged() { advice } else { "" };
-            Error::new(ErrorKind::Shape, mismatch.describe(a, b) + advice)
+            Error::shape(mismatch.describe(a, b) + advice)
         }
         _ => error,
     }
@@ -188,6 +187,7 @@ impl<T: Send + 'static> Graph<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::Tensor;
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
+use crate::{Context, Error, Graph, Hints, Item, Items, Join, Origin};
 
 /// Returns the key of an item.
 pub(super) type Key<T, K> = Arc<dyn Fn(&T) -> K + Send + Sync>;
@@ -167,10 +167,7 @@ pub(super) fn paired<A, B, K: Debug, Out>(
     match pair(left, right) {
         Some(pair) => Some(Ok(Item::new(pair, Origin::joined(parts, 0)))),
         None if strict => {
-            let error = Error::new(
-                ErrorKind::NotFound,
-                format!("no partner with the key {key:?}"),
-            );
+            let error = Error::not_found(format!("no partner with the key {key:?}"));
             Some(Err(error.of(&parts[0])))
         }
         None => {
@@ -181,11 +178,7 @@ pub(super) fn paired<A, B, K: Debug, Out>(
 }
 
 pub(super) fn twice<K: Debug>(key: &K, item: &Origin) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("input 1 has the key {key:?} more than once"),
-    )
-    .of(item)
+    Error::corrupt(format!("input 1 has the key {key:?} more than once")).of(item)
 }
 
 /// The entry of a table for a key.
@@ -229,7 +222,7 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
                 "input 1 has more than {most} {what}, the most that the table holds; raise `HashJoin::{what}`, let the smaller \
                  input be the second, or sort both and use `merge_join_by_key`"
             );
-            return vec![Error::new(ErrorKind::Config, message).of(item.origin())];
+            return vec![Error::config(message).of(item.origin())];
         }
         match self.entries.entry(key) {
             hash_map::Entry::Vacant(place) => {
@@ -310,7 +303,7 @@ where
             if failed.is_some_and(|failed| failed != errors) {
                 let message =
                     "input 1 has not the same errors as before the stop, so its table is another";
-                return out.emit(Err(Error::new(ErrorKind::Config, message))).await;
+                return out.emit(Err(Error::config(message))).await;
             }
             loop {
                 out.snapshot_with(&cx, |held| {

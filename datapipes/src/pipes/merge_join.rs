@@ -9,7 +9,7 @@ use futures::StreamExt;
 use super::hash_join::{
     Key, LeftJoin, Pair, inner, outer, pair_weigher, paired, twice, weighed_by_parts,
 };
-use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
+use crate::{Context, Error, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two inputs that are sorted by key; see [`Graph::merge_join_by_key`].
 #[must_use]
@@ -105,7 +105,7 @@ fn unsorted<K: Debug>(input: usize, key: &K, last: &K, item: &Origin) -> Error {
     let message = format!(
         "input {input} is not sorted: the key {key:?} comes after {last:?}; sort it, or use `join_by_key`"
     );
-    Error::new(ErrorKind::Corrupt, message).of(item)
+    Error::corrupt(message).of(item)
 }
 
 impl<A, B, K> MergeJoin<A, B, K>
@@ -223,8 +223,8 @@ fn again<T>(item: Option<crate::Result<Item<T>>>) -> crate::Result<Item<T>> {
     let message = "an item that it held cannot be had again";
     match item {
         Some(Ok(item)) => Ok(item),
-        Some(Err(error)) => Err(Error::new(ErrorKind::Config, message).with_source(error)),
-        None => Err(Error::new(ErrorKind::Config, message)),
+        Some(Err(error)) => Err(Error::config(message).with_source(error)),
+        None => Err(Error::config(message)),
     }
 }
 

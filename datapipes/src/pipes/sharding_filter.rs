@@ -1,8 +1,8 @@
 //! Keeps this rank's part of the items.
 
 use crate::{
-    Context, Dealing, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, PipeSnapshot, Rank,
-    Result, Role, Uneven,
+    Context, Dealing, Error, Graph, Hints, Item, Items, Pipe, PipeSnapshot, Rank, Result, Role,
+    Uneven,
 };
 use futures::StreamExt;
 
@@ -103,7 +103,7 @@ fn shard<T: Send + 'static>(
     }
     if again > world as u64 {
         let message = "a checkpoint holds more items for padding than there are ranks";
-        return Items::fail(Error::new(ErrorKind::Config, message).at(cx.node()));
+        return Items::fail(Error::config(message).at(cx.node()));
     }
     deal(
         input,
@@ -288,7 +288,7 @@ impl<T> Policy<T> {
         if let Policy::Drop(Some(_)) = self {
             cx.count_dropped(1);
         }
-        let fail = |message| Some(Err(Error::new(ErrorKind::Shape, message)));
+        let fail = |message| Some(Err(Error::shape(message)));
         match self {
             _ if cx.is_cancelled() => None,
             Policy::Allow => None,

@@ -308,8 +308,7 @@ impl<T: Send + 'static> SharedInput<T> {
                          the buffer larger, or read the outputs side by side",
                         self.buffer
                     );
-                    self.queues
-                        .put(index, Err(Error::new(ErrorKind::Config, message)));
+                    self.queues.put(index, Err(Error::config(message)));
                     self.input = None;
                     progress = true;
                 }

@@ -9,8 +9,7 @@ use std::task::{self, Poll};
 use futures::StreamExt;
 
 use crate::{
-    Chunk, Chunks, Context, Demand, Error, ErrorKind, Graph, Hints, Item, Items, Result, Source,
-    Wanted,
+    Chunk, Chunks, Context, Demand, Error, Graph, Hints, Item, Items, Result, Source, Wanted,
 };
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
@@ -384,10 +383,7 @@ impl<T: Send + 'static> Graph<T> {
         let once = std::sync::Arc::new(Mutex::new(Some(receiver)));
         let make = move || match once.lock().ok().and_then(|mut slot| slot.take()) {
             Some(stream) => Ok(stream.map(Ok)),
-            None => Err(Error::new(
-                ErrorKind::Config,
-                "a channel can be read for one epoch only",
-            )),
+            None => Err(Error::config("a channel can be read for one epoch only")),
         };
         Graph::source(FromStream {
             name: "from_channel",

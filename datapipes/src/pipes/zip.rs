@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use futures::StreamExt;
 
 use super::hash_join::{pair_weigher, weighed_by_parts};
-use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
+use crate::{Context, Error, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two or three inputs; see [`Graph::zip`].
 ///
@@ -78,7 +78,7 @@ macro_rules! zip {
                             )*
                             if strict && let Some(longer) = longer {
                                 let message = format!("input {ended} ended after {index} items, input {longer} has more");
-                                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
+                                out.emit(Err(Error::shape(message))).await;
                             }
                             return;
                         }

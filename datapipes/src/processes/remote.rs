@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::Processes;
 use crate::sync::lock;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Variable that both sides take the token from.
 pub(crate) const TOKEN: &str = "DATAPIPES_TOKEN";
@@ -308,7 +308,7 @@ impl Remote {
                  `Remote` is cloned",
                 self.endpoint.address
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         Ok((
             Share {

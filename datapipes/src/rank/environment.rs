@@ -1,7 +1,7 @@
 //! The rank that a launcher gave a process by environment variables.
 
 use super::Rank;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// The variables by which a launcher tells a process its rank. Of several names, the first that is
 /// set counts.
@@ -102,7 +102,7 @@ impl Rank {
             Some(text) if text.trim().is_empty() => Ok(None),
             Some(text) => text.trim().parse::<usize>().map(Some).map_err(|_| {
                 let text: String = text.chars().take(100).collect();
-                wrong(format!("{name} is {text:?}, which is no number"))
+                Error::config(format!("{name} is {text:?}, which is no number"))
             }),
         };
         let mut launchers: Vec<LauncherVars> = Vec::new();
@@ -139,7 +139,7 @@ impl Rank {
         match launchers.iter().find(|outer| !outer.contains(rank)) {
             Some(outer) => {
                 let (a, b) = (inner.shown(), outer.shown());
-                Err(wrong(format!(
+                Err(Error::config(format!(
                     "launchers contradict each other: {a}, and {b}"
                 )))
             }
@@ -160,8 +160,8 @@ impl LauncherVars {
 
     fn check(&self) -> Result<()> {
         match (self.index, self.world) {
-            (_, Some((name, 0))) => Err(wrong(format!("{name} is 0: there is no rank"))),
-            (Some(index), Some((_, world))) if index >= world => Err(wrong(format!(
+            (_, Some((name, 0))) => Err(Error::config(format!("{name} is 0: there is no rank"))),
+            (Some(index), Some((_, world))) if index >= world => Err(Error::config(format!(
                 "{}: there is no such rank, they are numbered from 0",
                 self.shown()
             ))),
@@ -196,7 +196,7 @@ impl LauncherVars {
                 self.launcher.world.join(" or ")
             ),
         };
-        wrong(message)
+        Error::config(message)
     }
 
     fn shown(&self) -> String {
@@ -207,8 +207,4 @@ impl LauncherVars {
         let both: Vec<String> = [index, world].into_iter().flatten().collect();
         format!("{} says {}", self.launcher.name, both.join(" "))
     }
-}
-
-fn wrong(message: String) -> Error {
-    Error::new(ErrorKind::Config, message)
 }

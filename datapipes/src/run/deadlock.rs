@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::pool::Starved;
+use crate::Error;
 use crate::error::quietly;
-use crate::{Error, ErrorKind};
 
 /// Time without output before the first check, and between the first check and the report.
 pub(crate) const QUIET: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
@@ -65,7 +65,7 @@ impl StarvedCheck {
         );
         if starved.is_some_and(|starved| starved.is_own_work) {
             let said = format!("{said}. The epoch has not ended; the next call waits on");
-            return Some(Error::new(ErrorKind::Config, said));
+            return Some(Error::config(said));
         }
         quietly(|| tracing::warn!("{said}"));
         None
@@ -121,7 +121,7 @@ impl DeadlockCheck {
              call waits on"
         );
         if tasks > 0 && is_idle() {
-            return Some(Error::new(ErrorKind::Config, said));
+            return Some(Error::config(said));
         }
         quietly(|| tracing::warn!("nothing came for some seconds; {said}"));
         None

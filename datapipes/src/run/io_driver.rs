@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 
 use super::prefetch::Need;
 use super::scope::{Scope, Scoped};
+use crate::Error;
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
-use crate::{Error, ErrorKind};
 
 /// A stream with I/O in it, polled by its reader. Its next chunk arrives even if it is not polled
 /// again.
@@ -63,8 +63,7 @@ impl IoDriver {
 impl IoDriver {
     fn lost(&self) -> AnyChunk {
         let what = "the async runtime was shut down with a request in work";
-        self.edge
-            .fail_chunk(Error::new(ErrorKind::Config, what).at(&self.node))
+        self.edge.fail_chunk(Error::config(what).at(&self.node))
     }
 }
 

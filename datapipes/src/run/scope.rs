@@ -11,7 +11,7 @@ use std::task::{self, Poll};
 use tokio::runtime::{EnterGuard, Handle};
 
 use crate::context::Offload;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// The scope in which the user's functions of one epoch run. A thread enters it while it runs some
 /// of them.
@@ -138,7 +138,7 @@ pub(crate) struct Entered<'a> {
 pub(crate) fn inside_itself() -> Error {
     let message = "an epoch is read inside a function of the same loader, which would wait for itself; build another loader \
                    for what the function needs";
-    Error::new(ErrorKind::Config, message)
+    Error::config(message)
 }
 
 /// Work of an epoch that is in progress.

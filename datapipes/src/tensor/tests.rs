@@ -1,4 +1,5 @@
 use super::*;
+use crate::ErrorKind;
 
 #[test]
 fn own_numbers_move_in_and_out() {

@@ -173,10 +173,10 @@ fn fails(n: u64) -> Result<u64> {
     match n % 10 {
         3 => {
             let cause = Native(std::io::Error::other("disk on fire"));
-            Err(Error::new(ErrorKind::Corrupt, "no header").with_source(cause))
+            Err(Error::corrupt("no header").with_source(cause))
         }
-        5 => Err(Error::new(ErrorKind::NotFound, format!("no {n}")).with_retry_after(pause)),
-        7 => Err(Error::new(ErrorKind::Unavailable, "busy").transient()),
+        5 => Err(Error::not_found(format!("no {n}")).with_retry_after(pause)),
+        7 => Err(Error::unavailable("busy").transient()),
         _ => Ok(n),
     }
 }
@@ -225,7 +225,7 @@ fn an_error_does_not_wait_for_the_items_after_it() {
         // One input is one job.
         numbers.flat_map(|_| 0..400).try_map(move |n| {
             if n == 260 {
-                return Err(Error::new(ErrorKind::Corrupt, "no header"));
+                return Err(Error::corrupt("no header"));
             }
             let mut waits = if n == 290 { 10_000 } else { 0 };
             while waits > 0 && !std::fs::exists(&seen)? {

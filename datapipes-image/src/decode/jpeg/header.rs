@@ -2,7 +2,7 @@
 //!
 //! The walk over the markers looks for the end marker, which makes a truncated file an error.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use image::metadata::Orientation;
 
 use crate::decode::take;
@@ -228,7 +228,7 @@ pub(crate) fn end_of_image(bytes: &[u8], header: &Header) -> Result<usize> {
                 scans += 1;
                 if scans > MAX_SCANS {
                     let message = format!("a JPEG with more than {MAX_SCANS} scans");
-                    return Err(Error::new(ErrorKind::Limit, message));
+                    return Err(Error::limit(message));
                 }
                 at = entropy_end(bytes, body.end);
             }
@@ -289,12 +289,9 @@ pub(super) fn segment(bytes: &[u8], at: usize) -> Result<(u8, std::ops::Range<us
 }
 
 pub(super) fn corrupt<T>(what: &str) -> Result<T> {
-    Err(Error::new(ErrorKind::Corrupt, format!("a JPEG: {what}")))
+    Err(Error::corrupt(format!("a JPEG: {what}")))
 }
 
 pub(super) fn unsupported<T>(what: &str) -> Result<T> {
-    Err(Error::new(
-        ErrorKind::Unsupported,
-        format!("a JPEG with {what}"),
-    ))
+    Err(Error::unsupported(format!("a JPEG with {what}")))
 }

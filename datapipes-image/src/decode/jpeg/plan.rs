@@ -1,7 +1,7 @@
 //! Data to be decoded for a part of the image at a scale: blocks, samples, and their conversion to
 //! pixels.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::header::{Color, Component, Header};
 use crate::Rect;
@@ -153,10 +153,9 @@ impl Plan {
             .into_iter()
             .find(|least| *least * scale as usize == 8)
         else {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("a JPEG cannot be decoded at 1/{scale}"),
-            ));
+            return Err(Error::config(format!(
+                "a JPEG cannot be decoded at 1/{scale}"
+            )));
         };
         let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
         rect.check_within(width, height)?;

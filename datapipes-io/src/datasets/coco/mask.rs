@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Result, Tensor, wire_enum, wire_struct};
+use datapipes::{Error, Result, Tensor, wire_enum, wire_struct};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
@@ -114,7 +114,7 @@ impl Rle {
             true => Ok(runs),
             false => {
                 let Rle { height, width, .. } = self;
-                Err(corrupt(format!(
+                Err(Error::corrupt(format!(
                     "runs of {sum} pixels for a mask of {height}x{width}, which has {pixels}"
                 )))
             }
@@ -143,7 +143,7 @@ impl Rle {
         let Rle { height, width, .. } = self;
         if self.pixels() > most {
             let what = format!("a mask of {height}x{width} has more than {most} pixels");
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
         let runs = self.runs()?;
         let (height, width) = (*height as usize, *width as usize);
@@ -165,10 +165,6 @@ impl Rle {
     }
 }
 
-fn corrupt(what: String) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
 /// Decodes the numbers in a text of pycocotools: least significant digit first, five bits in a
 /// letter from `0` on, with a sixth bit that marks continuation; the last digit has the sign. From
 /// the fourth number on, a number is the difference to the last but one.
@@ -178,7 +174,7 @@ fn unpack(text: &[u8]) -> Result<Vec<u32>> {
     for (at, &letter) in text.iter().enumerate() {
         let value = i64::from(letter.wrapping_sub(b'0'));
         if value > 0x3f || bits > 35 {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "byte {at} of packed runs: {:?} is not expected",
                 char::from(letter)
             )));
@@ -196,7 +192,7 @@ fn unpack(text: &[u8]) -> Result<Vec<u32>> {
         }
         let run = u32::try_from(number);
         runs.push(run.map_err(|_| {
-            corrupt(format!(
+            Error::corrupt(format!(
                 "byte {begin} of packed runs: a run of {number} pixels"
             ))
         })?);
@@ -204,7 +200,7 @@ fn unpack(text: &[u8]) -> Result<Vec<u32>> {
     }
     match bits {
         0 => Ok(runs),
-        _ => Err(corrupt(format!(
+        _ => Err(Error::corrupt(format!(
             "byte {begin} of packed runs: a number without an end"
         ))),
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Error, ErrorKind, Result, wire_struct};
+use datapipes::{Error, Result, wire_struct};
 
 use super::read;
 use crate::File;
@@ -61,7 +61,7 @@ pub fn coco(images: impl AsRef<Path>, annotations: impl AsRef<Path>) -> Result<C
             "{}: no such folder, where COCO's images should be",
             images.display()
         );
-        return Err(Error::new(ErrorKind::NotFound, what));
+        return Err(Error::not_found(what));
     }
     let Annotations {
         pictures,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Result, wire_struct};
+use datapipes::{Error, Result, wire_struct};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -148,7 +148,7 @@ impl Annotations {
             categories,
         } = serde_json::from_slice(json).map_err(|error| {
             let at = json_offset(json, &error);
-            corrupt(format!("byte {at}: no annotations in COCO's form")).with_source(error)
+            Error::corrupt(format!("byte {at}: no annotations in COCO's form")).with_source(error)
         })?;
         unique("images", images.iter().map(|image| image.id))?;
         unique(
@@ -163,7 +163,7 @@ impl Annotations {
             .filter_map(|annotation| annotation.category_id);
         let unknown = Ids::of(unknown.filter(|id| kinds.binary_search(id).is_err()));
         if let Some(unknown) = unknown {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "annotations of categories that are not there: {unknown}"
             )));
         }
@@ -181,15 +181,11 @@ impl Annotations {
                 pictures: pictures.into_values().collect(),
                 categories,
             }),
-            Some(unknown) => Err(corrupt(format!(
+            Some(unknown) => Err(Error::corrupt(format!(
                 "annotations of images that are not there: {unknown}"
             ))),
         }
     }
-}
-
-fn corrupt(what: String) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
 }
 
 fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
@@ -201,7 +197,7 @@ fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
         .map(|pair| pair[0]);
     match Ids::of(twice) {
         None => Ok(()),
-        Some(twice) => Err(corrupt(format!(
+        Some(twice) => Err(Error::corrupt(format!(
             "ids of {what} that are there twice: {twice}"
         ))),
     }

@@ -26,10 +26,6 @@ pub(super) fn is_file(first: &[u8]) -> bool {
     first.starts_with(MAGIC) || first.starts_with(b"FEA1")
 }
 
-pub(super) fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
 /// A message: its head, its body, and the position of the next message.
 pub(super) struct Message<'a> {
     pub head: arrow_ipc::Message<'a>,
@@ -86,10 +82,7 @@ pub(super) fn find_in<'a>(
     }
     let whole = rest.len();
     let cut = |what: &str, got: usize, want: u64| match ended {
-        true => Err(Error::new(
-            ErrorKind::Truncated,
-            format!("{got} of {want} bytes of {what}"),
-        )),
+        true => Err(Error::truncated(format!("{got} of {want} bytes of {what}"))),
         false => Ok(Found::More((whole - got) as u64 + want)),
     };
     let number = |at: usize| {
@@ -106,10 +99,9 @@ pub(super) fn find_in<'a>(
         return Ok(Found::Marker(at + start));
     }
     let Ok(length) = usize::try_from(length) else {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("the header of a message has an impossible length, {length} bytes"),
-        ));
+        return Err(Error::corrupt(format!(
+            "the header of a message has an impossible length, {length} bytes"
+        )));
     };
     let Some(head) = rest.get(start..start.saturating_add(length)) else {
         return cut(
@@ -119,8 +111,7 @@ pub(super) fn find_in<'a>(
         );
     };
     let head = root_as_message(aligned(head, copy)).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, "the header of a message cannot be read")
-            .with_source(error.to_string())
+        Error::corrupt("the header of a message cannot be read").with_source(error.to_string())
     })?;
     let body_at = at + start + length;
     let there = data.len() - body_at;
@@ -130,13 +121,10 @@ pub(super) fn find_in<'a>(
             body: body_at..body_at + length,
         })),
         Ok(length) => cut("the body of a message", there, length as u64),
-        Err(_) => Err(Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "the body of a message has an impossible length, {} bytes",
-                head.bodyLength()
-            ),
-        )),
+        Err(_) => Err(Error::corrupt(format!(
+            "the body of a message has an impossible length, {} bytes",
+            head.bodyLength()
+        ))),
     }
 }
 
@@ -167,7 +155,7 @@ impl Decoder {
     ) -> Result<Self> {
         if !schema.endianness().equals_to_target_endianness() {
             let what = "its numbers are in the other byte order";
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
         let schema = guarded("Arrow", || try_fb_to_schema(schema).map_err(arrow_error))?;
         let chosen = columns.map(|names| chosen(&schema, names)).transpose()?;
@@ -187,10 +175,7 @@ impl Decoder {
                 .header_type()
                 .variant_name()
                 .unwrap_or("nothing known");
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("{kind} where a dictionary is due"),
-            )
+            Error::corrupt(format!("{kind} where a dictionary is due"))
         })?;
         let body = data.slice(message.body.clone());
         self.check(batch.data(), &body)?;
@@ -225,14 +210,14 @@ impl Decoder {
     /// Checks that the sizes in a batch are possible.
     fn check(&self, batch: Option<arrow_ipc::RecordBatch<'_>>, body: &[u8]) -> Result<()> {
         let Some(batch) = batch else { return Ok(()) };
-        let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+        let corrupt = |what: String| Err(Error::corrupt(what));
         let limit = |what: &str, stated: u64| {
             let what = format!(
                 "{stated} {what} of {} bytes, at most {} are allowed (`max_expansion`, `max_inflated`)",
                 body.len(),
                 self.most
             );
-            Err(Error::new(ErrorKind::Limit, what))
+            Err(Error::limit(what))
         };
         let nodes = batch
             .nodes()

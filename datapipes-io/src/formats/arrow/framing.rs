@@ -6,9 +6,9 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::MessageHeader;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
-use super::decode::{Decoder, Found, Message, corrupt, find, find_in, is_file};
+use super::decode::{Decoder, Found, Message, find, find_in, is_file};
 use super::rows;
 use crate::formats::compression::Expansion;
 use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, records};
@@ -86,7 +86,7 @@ impl Batches {
 }
 
 fn no_schema() -> Error {
-    corrupt("neither an Arrow file nor a stream: it does not begin with a schema")
+    Error::corrupt("neither an Arrow file nor a stream: it does not begin with a schema")
 }
 
 impl Framing for Batches {
@@ -109,7 +109,7 @@ impl Framing for Batches {
             let left = self
                 .len
                 .map_or("more".to_owned(), |len| (len - end).to_string());
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "{left} bytes after the end marker at byte {marker}"
             )));
         }
@@ -127,17 +127,17 @@ impl Framing for Batches {
         let most = self.max_batch;
         let too_large = |len: u64| {
             let what = format!("it has {len} bytes, at most {most} are allowed (`max_batch`)");
-            named(Error::new(ErrorKind::Limit, what))
+            named(Error::limit(what))
         };
         match found {
             Found::More(wanted) if wanted > most => Err(too_large(wanted)),
             Found::More(wanted) if !ended => Ok(Frame::More(wanted as usize)),
             Found::More(_) => match find(data, 0, &mut None) {
                 Err(error) => Err(wrong(error)),
-                Ok(_) => Err(named(corrupt("no message is there"))),
+                Ok(_) => Err(named(Error::corrupt("no message is there"))),
             },
             Found::Marker(_) | Found::End if !has_schema => Err(no_schema()),
-            Found::End => Err(named(corrupt("no message is there"))),
+            Found::End => Err(named(Error::corrupt("no message is there"))),
             Found::Marker(len) => {
                 self.ended = Some((at.offset + len as u64, at.offset));
                 Ok(Frame::cut(len, FrameKind::Blank))
@@ -157,10 +157,7 @@ impl Framing for Batches {
     fn finish(&mut self) -> Result<()> {
         match &self.decoder {
             Some(_) => Ok(()),
-            None => Err(Error::new(
-                ErrorKind::Truncated,
-                "an empty file where Arrow is due",
-            )),
+            None => Err(Error::truncated("an empty file where Arrow is due")),
         }
     }
 
@@ -178,7 +175,7 @@ impl Framing for Batches {
             let batch = match find(&data, 0, &mut None)? {
                 Found::Message(message) => decoder.batch(&data, &message),
                 Found::Marker(_) | Found::End | Found::More(_) => {
-                    Err(corrupt("no message is there"))
+                    Err(Error::corrupt("no message is there"))
                 }
             };
             batch.map_err(|error| {

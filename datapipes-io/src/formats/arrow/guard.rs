@@ -8,7 +8,7 @@ use datapipes::{Error, ErrorKind, Result, catch_panic};
 pub(in crate::formats) fn guarded<T>(reader: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_panic(work).unwrap_or_else(|panic| {
         let what = format!("the reader of {reader}");
-        Err(Error::new(ErrorKind::Corrupt, what).with_source(panic))
+        Err(Error::corrupt(what).with_source(panic))
     })
 }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_ipc::{Block, root_as_footer};
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, Result};
 
-use super::decode::{Decoder, Found, MAGIC, Message, aligned, corrupt, find, is_file};
+use super::decode::{Decoder, Found, MAGIC, Message, aligned, find, is_file};
 use super::framing::{Batches, RowsOf};
 use super::{rows, weight, wrong_columns};
 use crate::File;
@@ -127,7 +127,7 @@ impl ArrowIpc {
         let columns = self.columns.as_deref();
         let entries: FileEntries<RecordBatch> = match () {
             () if data.starts_with(MAGIC) => Box::new(read_file(data, columns, most)?),
-            () => return Err(Error::new(ErrorKind::Unsupported, "Feather version 1")),
+            () => return Err(Error::unsupported("Feather version 1")),
         };
         Ok((entries, most))
     }
@@ -242,7 +242,7 @@ fn open_file(data: &Bytes, columns: Option<&[String]>, most: u64) -> Result<(Dec
             "it begins as an Arrow file does, and does not end so at byte {}",
             data.len()
         );
-        return Err(Error::new(ErrorKind::Truncated, what));
+        return Err(Error::truncated(what));
     }
     let tail = data.len() - TAIL;
     let length = i32::from_le_bytes([data[tail], data[tail + 1], data[tail + 2], data[tail + 3]]);
@@ -250,18 +250,18 @@ fn open_file(data: &Bytes, columns: Option<&[String]>, most: u64) -> Result<(Dec
         .ok()
         .and_then(|length| tail.checked_sub(length));
     let start = start.filter(|&start| start >= 8).ok_or_else(|| {
-        corrupt(format!(
+        Error::corrupt(format!(
             "a footer of {length} bytes in a file of {}",
             data.len()
         ))
     })?;
     let mut copy = None;
     let footer = root_as_footer(aligned(&data[start..tail], &mut copy)).map_err(|error| {
-        corrupt(format!("the footer at byte {start}")).with_source(error.to_string())
+        Error::corrupt(format!("the footer at byte {start}")).with_source(error.to_string())
     })?;
     let schema = footer
         .schema()
-        .ok_or_else(|| corrupt("a footer without a schema"))?;
+        .ok_or_else(|| Error::corrupt("a footer without a schema"))?;
     let mut decoder = Decoder::new(schema, columns, most)?;
     let dictionaries: Vec<Block> = footer
         .dictionaries()
@@ -278,7 +278,7 @@ fn open_file(data: &Bytes, columns: Option<&[String]>, most: u64) -> Result<(Dec
     // The check prevents that batches refer to the same bytes again and again.
     let stated: i128 = dictionaries.iter().chain(&batches).map(length_of).sum();
     if stated > start as i128 {
-        return Err(corrupt(format!(
+        return Err(Error::corrupt(format!(
             "the footer tells of {stated} bytes of batches, and {start} are there"
         )));
     }
@@ -317,17 +317,19 @@ fn with<T>(block: &Block, data: &Bytes, work: impl FnOnce(&Message<'_>) -> Resul
     let at = usize::try_from(block.offset())
         .ok()
         .filter(|&at| at < data.len());
-    let at = at.ok_or_else(|| corrupt(format!("the file has {} bytes", data.len())))?;
+    let at = at.ok_or_else(|| Error::corrupt(format!("the file has {} bytes", data.len())))?;
     match find(data, at, &mut None)? {
         Found::Message(message) if (message.body.end - at) as i128 == length_of(block) => {
             work(&message)
         }
         Found::Message(message) => {
             let (stated, length) = (length_of(block), message.body.end - at);
-            Err(corrupt(format!(
+            Err(Error::corrupt(format!(
                 "{stated} bytes by the footer, {length} by its own head"
             )))
         }
-        Found::Marker(_) | Found::End | Found::More(_) => Err(corrupt("no message is there")),
+        Found::Marker(_) | Found::End | Found::More(_) => {
+            Err(Error::corrupt("no message is there"))
+        }
     }
 }

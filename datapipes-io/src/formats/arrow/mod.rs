@@ -23,7 +23,7 @@ pub(in crate::formats) use rows::{row, rows, unique_names};
 
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind};
+use datapipes::Error;
 
 /// Returns the approximate number of bytes that a batch keeps in memory.
 pub(in crate::formats) fn weight(batch: &RecordBatch) -> usize {
@@ -57,10 +57,7 @@ pub(in crate::formats) fn no_column<'a>(
     } else {
         names.join(", ")
     };
-    Error::new(
-        ErrorKind::NotFound,
-        format!("no column {name:?}, but {but}"),
-    )
+    Error::not_found(format!("no column {name:?}, but {but}"))
 }
 
 /// Returns an error in a choice of columns that is independent of the file.

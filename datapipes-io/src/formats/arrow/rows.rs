@@ -5,7 +5,7 @@ use arrow_array::temporal_conversions::NANOSECONDS;
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use serde_json::{Number, Value};
 
 use super::guard::guarded;
@@ -54,7 +54,7 @@ pub(in crate::formats) fn unique_names(batch: &RecordBatch) -> Result<()> {
     match fields.find(|name| !names.insert(*name)) {
         Some(name) => {
             let what = format!("two columns are called {name:?}");
-            Err(Error::new(ErrorKind::Unsupported, what))
+            Err(Error::unsupported(what))
         }
         None => Ok(()),
     }
@@ -86,7 +86,7 @@ impl Maker {
         let taken = self.left.checked_sub(bytes as u64);
         self.left = taken.ok_or_else(|| {
             let what = format!("a row of more than {} bytes", self.most);
-            Error::new(ErrorKind::Limit, what)
+            Error::limit(what)
         })?;
         Ok(())
     }

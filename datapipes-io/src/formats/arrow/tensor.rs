@@ -8,7 +8,7 @@ use arrow_array::types::{
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use bytes::Bytes;
-use datapipes::{DType, Error, ErrorKind, Result, Tensor};
+use datapipes::{DType, Error, Result, Tensor};
 
 use super::no_column;
 
@@ -53,7 +53,7 @@ pub fn column_tensor(batch: &RecordBatch, name: &str) -> Result<Tensor> {
 fn tensor(array: &dyn Array, mut shape: Vec<usize>) -> Result<Tensor> {
     if array.null_count() > 0 {
         let what = format!("{} of {} values are null", array.null_count(), array.len());
-        return Err(Error::new(ErrorKind::Shape, what));
+        return Err(Error::shape(what));
     }
     match array.data_type() {
         DataType::Int8 => numbers::<Int8Type>(array, DType::I8, shape),
@@ -78,7 +78,7 @@ fn tensor(array: &dyn Array, mut shape: Vec<usize>) -> Result<Tensor> {
         }
         other => {
             let what = format!("{other} is neither numbers nor lists of a fixed size of them");
-            Err(Error::new(ErrorKind::Unsupported, what))
+            Err(Error::unsupported(what))
         }
     }
 }

@@ -46,10 +46,7 @@ pub(super) fn whole(
 }
 
 fn no_memory(reached: usize) -> Error {
-    Error::new(
-        ErrorKind::Limit,
-        format!("no memory for more than {reached} inflated bytes"),
-    )
+    Error::limit(format!("no memory for more than {reached} inflated bytes"))
 }
 
 impl Codec {

@@ -1,6 +1,6 @@
 //! Decompresses files of any codec.
 
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result};
 
 use super::codecs::whole;
 use super::reader::Packing;
@@ -99,11 +99,11 @@ fn codec_of(data: &[u8], name: &str) -> Result<Option<Codec>> {
         (None, None) => Ok(None),
         (None, Some((codec, _))) if data.is_empty() => {
             let what = format!("an empty file where {codec} data is due");
-            Err(Error::new(ErrorKind::Truncated, what))
+            Err(Error::truncated(what))
         }
         (None, Some((codec, _))) => {
             let what = format!("its name says {codec}, and its first bytes are of no codec");
-            Err(Error::new(ErrorKind::Corrupt, what))
+            Err(Error::corrupt(what))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Decompresses gzip files.
 
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe};
 
 use super::Expansion;
 use super::decompress::decompress;
@@ -52,7 +52,7 @@ impl Pipe<File> for Gunzip {
         input.each(cx, move |item| {
             Some(item.try_map(|file| {
                 if !is_gzip(&file.data) {
-                    return Err(Error::new(ErrorKind::Corrupt, "this is not a gzip file"));
+                    return Err(Error::corrupt("this is not a gzip file"));
                 }
                 decompress(file, expansion, &context)
             }))

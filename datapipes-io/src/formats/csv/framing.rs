@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use csv_core::ReadRecordResult;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::input::{BOM, SLACK, endless, line_feeds};
 use super::read::{Head, Rows, parser};
@@ -138,10 +138,7 @@ impl<T: Send + 'static> Framing for RowFraming<T> {
 
     fn finish(&mut self) -> Result<()> {
         match self.options.header && self.head.is_none() {
-            true => Err(Error::new(
-                ErrorKind::Truncated,
-                "an empty file where a header is due",
-            )),
+            true => Err(Error::truncated("an empty file where a header is due")),
             false => Ok(()),
         }
     }

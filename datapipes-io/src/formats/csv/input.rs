@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind};
+use datapipes::Error;
 
 use crate::formats::framing::RecordPosition;
 
@@ -101,7 +101,7 @@ pub(super) fn line_feeds(text: &[u8]) -> u64 {
 pub(super) fn endless(max_row: usize) -> Error {
     let what =
         format!("a row of more than {max_row} bytes (`max_row`), or a quote that is never closed");
-    Error::new(ErrorKind::Limit, what)
+    Error::limit(what)
 }
 
 impl Read for Input {

@@ -114,10 +114,7 @@ impl<T> Rows<T> {
             Next::Record => {}
             Next::Bad(error) => return Err(error),
             Next::End => {
-                return Err(Error::new(
-                    ErrorKind::Truncated,
-                    "an empty file where a header is due",
-                ));
+                return Err(Error::truncated("an empty file where a header is due"));
             }
         }
         let names = self.record.clone();
@@ -127,7 +124,7 @@ impl<T> Rows<T> {
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => {
                 let what = format!("two columns are called '{}'", shortened(pair[0]));
-                Err(Error::new(ErrorKind::Corrupt, what))
+                Err(Error::corrupt(what))
             }
             None => Ok(names),
         }
@@ -159,7 +156,7 @@ impl<T> Rows<T> {
                 Ok(Next::Bad(self.not_utf8(err.field() + 1)))
             }
             Err(::csv::ErrorKind::Io(error)) => Err(unpack(error, ErrorKind::Io, "the text")),
-            Err(other) => Err(Error::new(ErrorKind::Corrupt, format!("{other:?}"))),
+            Err(other) => Err(Error::corrupt(format!("{other:?}"))),
         }
     }
 
@@ -185,7 +182,7 @@ impl<T> Rows<T> {
             .map_or(0, |error| error.valid_up_to());
         let at = begin + valid as u64;
         let what = format!("line {line}, field {field}: what is at byte {at} is not UTF-8");
-        Error::new(ErrorKind::Corrupt, what)
+        Error::corrupt(what)
     }
 
     /// Converts the current record to a row.

@@ -139,7 +139,7 @@ impl LineIndex {
             let data = read(store, key, range, source.size, version).await?;
             if let (0, Some(codec)) = (start, Codec::of_magic(&data)) {
                 let what = format!("compressed ({codec:?}): it has no lines by index");
-                return Err(Error::new(ErrorKind::Unsupported, what).within(store.url_of(key)));
+                return Err(Error::unsupported(what).within(store.url_of(key)));
             }
             datapipes::blocking(move || pieces(&data, start)).await
         });
@@ -225,8 +225,7 @@ impl LineIndex {
     /// `Corrupt` if it is no index, is damaged or cut, or contradicts itself; `Unsupported` for
     /// another version of the format.
     pub fn from_bytes(bytes: &[u8]) -> Result<LineIndex> {
-        let corrupt =
-            |what: &str| Error::new(ErrorKind::Corrupt, format!("index of lines: {what}"));
+        let corrupt = |what: &str| Error::corrupt(format!("index of lines: {what}"));
         let version = bytes
             .strip_prefix(MAGIC)
             .and_then(|rest| rest.first_chunk())
@@ -234,7 +233,7 @@ impl LineIndex {
         let version = u32::from_le_bytes(*version);
         if version != VERSION {
             let what = format!("index of lines: version {version}, not {VERSION}");
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
         let (content, sum) = bytes
             .split_last_chunk::<SUM>()
@@ -328,7 +327,7 @@ impl Source {
         let meta = store.head(key).await?;
         let size = meta.size.ok_or_else(|| {
             let what = format!("{url}: an index needs to know how many bytes it has");
-            Error::new(ErrorKind::Unsupported, what)
+            Error::unsupported(what)
         })?;
         let mark = match &meta.version {
             Some(version) => format!("{url}\n{version}"),
@@ -365,7 +364,7 @@ pub(super) async fn read(
     let data = object.bytes().await?;
     if has != size || data.len() as u64 != want {
         let what = format!("{url}: it has {has} bytes, in its index {size}");
-        return Err(Error::new(ErrorKind::Changed, what));
+        return Err(Error::changed(what));
     }
     Ok(data)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
+use datapipes::{Error, MapPipe, Result, Revision};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -136,7 +136,7 @@ impl<T> IndexedJsonLines<T> {
             let what = format!(
                 "line {number} at byte {begin} has {size}, and {most} are allowed (`max_line`)"
             );
-            Error::new(ErrorKind::Limit, what).within(self.url())
+            Error::limit(what).within(self.url())
         };
         // The limit does not include the line's end; the range does.
         let size = range.end - range.start;
@@ -157,7 +157,7 @@ impl<T> IndexedJsonLines<T> {
                 "no line {number} at byte {}, as its index says",
                 range.start
             );
-            return Err(Error::new(ErrorKind::Changed, what).within(self.url()));
+            return Err(Error::changed(what).within(self.url()));
         }
         if text.len() > self.max_line {
             return Err(long(&format!("{} bytes", text.len())));
@@ -194,7 +194,7 @@ impl<T: DeserializeOwned + Send + 'static> MapPipe for IndexedJsonLines<T> {
     async fn get(&self, index: u64) -> Result<T> {
         let place = self.index.line(index).ok_or_else(|| {
             let what = format!("no line {index} of {}", self.index.len());
-            Error::new(ErrorKind::NotFound, what).within(self.url())
+            Error::not_found(what).within(self.url())
         })?;
         let (text, last) = self.read(&place).await?;
         let long = text.len() >= LONG;

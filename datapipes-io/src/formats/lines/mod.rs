@@ -3,7 +3,7 @@
 mod split;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, Result};
 
 use super::compression::Expansion;
 use super::{FileEntries, Format, RecordSplitter};
@@ -163,10 +163,10 @@ impl Format for ByteLines {
 impl Line<'_> {
     fn not_utf8(&self, error: std::str::Utf8Error) -> Error {
         let at = self.offset + error.valid_up_to() as u64;
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("line {}: what is at byte {at} is not UTF-8", self.number),
-        )
+        Error::corrupt(format!(
+            "line {}: what is at byte {at} is not UTF-8",
+            self.number
+        ))
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use crate::formats::FileEntries;
 use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, records};
@@ -133,7 +133,7 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
                 let what = format!(
                     "line {number} at byte {begin} has {size} bytes, and {most} are allowed (`max_line`)"
                 );
-                FrameKind::Bad(Error::new(ErrorKind::Limit, what))
+                FrameKind::Bad(Error::limit(what))
             }
             // A byte order mark alone is no line.
             () if !is_whole && text.is_empty() => FrameKind::Blank,

@@ -53,8 +53,7 @@ impl Environment {
         // when it is read.
         let size = std::fs::metadata(&data).map_err(Error::io)?.len();
         if size == 0 {
-            return Err(Error::new(
-                ErrorKind::Truncated,
+            return Err(Error::truncated(
                 "an empty file where an LMDB database is due",
             ));
         }
@@ -69,10 +68,9 @@ impl Environment {
                     .saturating_add(1)
                     .saturating_mul(page);
                 if size < want {
-                    return Err(Error::new(
-                        ErrorKind::Truncated,
-                        format!("the file has {size} of {want} bytes"),
-                    ));
+                    return Err(Error::truncated(format!(
+                        "the file has {size} of {want} bytes"
+                    )));
                 }
                 Shared {
                     env,
@@ -111,10 +109,7 @@ impl Environment {
             });
         found.map_err(failed)?.commit().flatten().ok_or_else(|| {
             let name = name.unwrap_or_default();
-            Error::new(
-                ErrorKind::NotFound,
-                format!("no database is called {name:?}"),
-            )
+            Error::not_found(format!("no database is called {name:?}"))
         })
     }
 

@@ -105,7 +105,7 @@ impl Lmdb {
                     .is_some_and(|&end: &usize| keys[start..end] == *key)
                 {
                     let what = format!("several values under the key {:?}", readable(key));
-                    return Err(Error::new(ErrorKind::Unsupported, what));
+                    return Err(Error::unsupported(what));
                 }
                 keys.extend_from_slice(key);
                 ends.push(keys.len());
@@ -136,7 +136,7 @@ impl Lmdb {
         let value = found.and_then(|value| {
             value
                 .map(Bytes::copy_from_slice)
-                .ok_or_else(|| Error::new(ErrorKind::NotFound, "nothing is there"))
+                .ok_or_else(|| Error::not_found("nothing is there"))
         });
         value.map_err(|error| {
             error.within(format_args!("{}: key {:?}", self.place(), readable(key)))
@@ -251,7 +251,7 @@ impl MapPipe for LmdbItems {
                         self.database.place(),
                         readable(&key)
                     );
-                    Err(Error::new(ErrorKind::Changed, what))
+                    Err(Error::changed(what))
                 }
                 Err(error) => Err(error),
             },
@@ -261,7 +261,7 @@ impl MapPipe for LmdbItems {
                     self.database.place(),
                     self.ends.len()
                 );
-                Err(Error::new(ErrorKind::NotFound, what))
+                Err(Error::not_found(what))
             }
         };
         keys.into_iter().map(pair).collect()

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use serde::Deserialize;
 
 use super::MdsSample;
@@ -38,7 +38,7 @@ struct Column {
 
 impl Columns {
     pub(super) fn new(said: Said) -> Result<Columns> {
-        let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+        let corrupt = |what: String| Err(Error::corrupt(what));
         let (names, encodings, sizes) = (
             said.column_names.len(),
             said.column_encodings.len(),
@@ -99,7 +99,7 @@ impl Columns {
         let body = unsized_columns * 4;
         if body > there {
             let what = format!("it has {there} bytes, the sizes of its columns {body}");
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            return Err(Error::corrupt(what));
         }
         let mut stated = sample[..body as usize].as_chunks::<4>().0.iter();
         let sizes: Vec<u64> = self
@@ -117,7 +117,7 @@ impl Columns {
             .fold(body, |sum, size| sum.saturating_add(*size));
         if whole != there {
             let what = format!("it has {there} bytes, its columns {whole}");
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            return Err(Error::corrupt(what));
         }
         let mut rest = sample.slice(body as usize..);
         let values = self.list.iter().zip(sizes).map(|(column, size)| {

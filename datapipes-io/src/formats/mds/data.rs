@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result, Revision};
+use datapipes::{Error, Result, Revision};
 
 use super::cache::{Cache, Loaded};
 use super::index::Shard;
@@ -109,7 +109,7 @@ impl Mds {
                 .await?;
             if head.len() as u64 != want {
                 let what = format!("its head has {} of {want} bytes", head.len());
-                return Err(here(Error::new(ErrorKind::Truncated, what)));
+                return Err(here(Error::truncated(what)));
             }
             let table = shard.table(&head).map_err(here)?;
             return Ok(Loaded { table, data: None });
@@ -119,7 +119,7 @@ impl Mds {
                 "it inflates to {bytes} bytes, at most {} are allowed",
                 self.most
             );
-            return Err(here(Error::new(ErrorKind::Limit, what)));
+            return Err(here(Error::limit(what)));
         }
         // Requests one byte more than expected, to check that it does not exist.
         let packed = self
@@ -161,7 +161,7 @@ impl MapPipe for Mds {
         let Some((at, number)) = self.index.place(index) else {
             let folder = self.store.url_of(&self.prefix);
             let what = format!("{folder}: no sample {index} of {}", self.index.len());
-            return Err(Error::new(ErrorKind::NotFound, what));
+            return Err(Error::not_found(what));
         };
         let shard = &self.index.shards[at];
         let key = below(&self.prefix, &shard.file);
@@ -187,7 +187,7 @@ impl MapPipe for Mds {
         };
         if data.len() as u64 != want {
             let what = format!("{} of {want} bytes", data.len());
-            return Err(here(Error::new(ErrorKind::Truncated, what)));
+            return Err(here(Error::truncated(what)));
         }
         shard.columns.decode(data).map_err(here)
     }

@@ -1,7 +1,7 @@
 //! The supported encodings of columns, and their decoders.
 
 use bytes::{Buf, Bytes};
-use datapipes::{DType, Error, ErrorKind, Result, Tensor};
+use datapipes::{DType, Error, Result, Tensor};
 use half::f16;
 
 use super::{MdsImage, MdsValue};
@@ -51,12 +51,7 @@ const DTYPES: [(&str, u8, DType); 11] = [
 impl Encoding {
     /// Parses the name in an index.
     pub(super) fn parse(name: &str) -> Result<Encoding> {
-        let unsupported = |why: &str| {
-            Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("encoding {name:?} {why}"),
-            ))
-        };
+        let unsupported = |why: &str| Err(Error::unsupported(format!("encoding {name:?} {why}")));
         let (base, settings) = name
             .split_once(':')
             .map_or((name, None), |(base, rest)| (base, Some(rest)));
@@ -144,24 +139,26 @@ impl Encoding {
                             "a number of {} digits does not fit into 64 bits",
                             text.len()
                         );
-                        return Err(Error::new(ErrorKind::Unsupported, what));
+                        return Err(Error::unsupported(what));
                     }
-                    Err(error) => return Err(corrupt("a whole number is due").with_source(error)),
+                    Err(error) => {
+                        return Err(Error::corrupt("a whole number is due").with_source(error));
+                    }
                 }
             }
             Encoding::StrFloat => match text(&data)?.parse() {
                 Ok(number) => MdsValue::Float(number),
-                Err(error) => return Err(corrupt("a number is due").with_source(error)),
+                Err(error) => return Err(Error::corrupt("a number is due").with_source(error)),
             },
             Encoding::StrDecimal => {
                 let text = text(&data)?;
                 text.parse::<f64>()
-                    .map_err(|error| corrupt("a number is due").with_source(error))?;
+                    .map_err(|error| Error::corrupt("a number is due").with_source(error))?;
                 MdsValue::Decimal(text.to_owned())
             }
             Encoding::Json => match serde_json::from_slice(&data) {
                 Ok(value) => MdsValue::Json(value),
-                Err(error) => return Err(corrupt("JSON is due").with_source(error)),
+                Err(error) => return Err(Error::corrupt("JSON is due").with_source(error)),
             },
             Encoding::Pil => MdsValue::Image(image(data)?),
             Encoding::Array { dtype, shape } => {
@@ -201,12 +198,8 @@ fn array(settings: Option<&str>) -> Option<Encoding> {
     })
 }
 
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
 fn text(data: &[u8]) -> Result<&str> {
-    std::str::from_utf8(data).map_err(|error| corrupt("text is due").with_source(error))
+    std::str::from_utf8(data).map_err(|error| Error::corrupt("text is due").with_source(error))
 }
 
 /// Reads a little-endian number of this size.
@@ -215,7 +208,7 @@ fn word(data: &[u8], bytes: u8) -> Result<u64> {
     match word.get_mut(..data.len()) {
         Some(place) if data.len() == usize::from(bytes) => place.copy_from_slice(data),
         _ => {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "{} bytes for a number of {bytes}",
                 data.len()
             )));
@@ -228,7 +221,9 @@ fn take(data: &mut Bytes, bytes: u64) -> Result<Bytes> {
     let there = data.len();
     match usize::try_from(bytes) {
         Ok(bytes) if bytes <= there => Ok(data.split_to(bytes)),
-        _ => Err(corrupt(format!("{bytes} bytes stated, {there} there"))),
+        _ => Err(Error::corrupt(format!(
+            "{bytes} bytes stated, {there} there"
+        ))),
     }
 }
 
@@ -253,7 +248,7 @@ fn list(mut data: Bytes, inner: &Encoding) -> Result<Vec<MdsValue>> {
     let elements = sizes.enumerate().map(element).collect::<Result<_>>()?;
     match data.len() {
         0 => Ok(elements),
-        more => Err(corrupt(format!(
+        more => Err(Error::corrupt(format!(
             "{more} bytes after the last of {count} elements"
         ))),
     }
@@ -273,10 +268,7 @@ fn image(mut data: Bytes) -> Result<MdsImage> {
         "RGB" | "YCbCr" | "LAB" | "HSV" => 3 * w,
         "RGBA" | "RGBa" | "RGBX" | "CMYK" | "I" | "F" => 4 * w,
         _ => {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("a picture of mode {mode:?}"),
-            ));
+            return Err(Error::unsupported(format!("a picture of mode {mode:?}")));
         }
     };
     if u128::from(row) * u128::from(h) != data.len() as u128 {
@@ -284,7 +276,7 @@ fn image(mut data: Bytes) -> Result<MdsImage> {
             "{} bytes for a picture of {w} x {h} pixels of mode {mode:?}",
             data.len()
         );
-        return Err(corrupt(what));
+        return Err(Error::corrupt(what));
     }
     Ok(MdsImage {
         width,
@@ -302,7 +294,7 @@ fn tensor(mut data: Bytes, dtype: Option<DType>, shape: Option<&[usize]>) -> Res
             let byte = take(&mut data, 1)?[0];
             let known = DTYPES.iter().find(|(_, other, _)| *other == byte);
             known
-                .ok_or_else(|| corrupt(format!("byte {byte} stands for no type of array")))?
+                .ok_or_else(|| Error::corrupt(format!("byte {byte} stands for no type of array")))?
                 .2
         }
     };
@@ -314,7 +306,7 @@ fn tensor(mut data: Bytes, dtype: Option<DType>, shape: Option<&[usize]>) -> Res
             let dims = take(&mut data, u64::from(dims) * u64::from(width))?;
             let dim = |dim: &[u8]| {
                 let dim = word(dim, width)?;
-                usize::try_from(dim).map_err(|_| corrupt(format!("a side of {dim}")))
+                usize::try_from(dim).map_err(|_| Error::corrupt(format!("a side of {dim}")))
             };
             dims.chunks_exact(width.into())
                 .map(dim)
@@ -326,7 +318,8 @@ fn tensor(mut data: Bytes, dtype: Option<DType>, shape: Option<&[usize]>) -> Res
     } else {
         data
     };
-    Tensor::from_bytes(data, dtype, shape).map_err(|error| corrupt("an array").with_source(error))
+    Tensor::from_bytes(data, dtype, shape)
+        .map_err(|error| Error::corrupt("an array").with_source(error))
 }
 
 fn swapped(data: &[u8], size: usize) -> Bytes {

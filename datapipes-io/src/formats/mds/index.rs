@@ -80,12 +80,11 @@ impl MdsIndex {
     /// than `zstd`, `gz` and `bz2`, and an encoding of a column that is unknown, or is `pkl`.
     /// Errors name shard and column.
     pub fn parse(json: &[u8]) -> Result<MdsIndex> {
-        let said: SaidIndex = serde_json::from_slice(json).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, "the index cannot be read").with_source(error)
-        })?;
+        let said: SaidIndex = serde_json::from_slice(json)
+            .map_err(|error| Error::corrupt("the index cannot be read").with_source(error))?;
         if said.version != VERSION {
             let what = format!("version {} of the index, not {VERSION}", said.version);
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
         let mut index = MdsIndex {
             shards: Vec::with_capacity(said.shards.len()),
@@ -140,10 +139,10 @@ impl MdsIndex {
 
 impl Shard {
     fn new(said: SaidShard, last: &mut Option<(Said, Arc<Columns>)>) -> Result<Shard> {
-        let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+        let corrupt = |what: String| Err(Error::corrupt(what));
         if said.format != "mds" || said.version != VERSION {
             let what = format!("version {} of format {:?}", said.version, said.format);
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
         let Some(raw) = said.raw_data else {
             return corrupt("it has no raw_data".to_owned());
@@ -212,7 +211,7 @@ impl Shard {
             Some((got, want)) if got != want => {
                 let what =
                     format!("the xxh64 of the file is {got:016x}, the index says {want:016x}");
-                Err(Error::new(ErrorKind::Corrupt, what))
+                Err(Error::corrupt(what))
             }
             _ => Ok(()),
         }
@@ -225,7 +224,7 @@ impl Shard {
             .map_or(0, |samples| u32::from_le_bytes(*samples));
         if stated != self.samples {
             let what = format!("it has {stated} samples, the index says {}", self.samples);
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            return Err(Error::corrupt(what));
         }
         Table::parse(data, self.packed.map_or(self.bytes, |(_, bytes)| bytes))
     }

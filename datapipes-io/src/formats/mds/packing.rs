@@ -27,14 +27,13 @@ impl Packing {
             _ => {
                 let what =
                     format!("compression {name:?} is not known, or its feature is not there");
-                Err(Error::new(ErrorKind::Unsupported, what))
+                Err(Error::unsupported(what))
             }
         }
     }
 
     /// Decompresses data of a known size, and makes no more than that.
     pub(super) fn inflate(self, packed: &[u8], bytes: u64) -> Result<Bytes> {
-        let wrong = |what: String| Error::new(ErrorKind::Corrupt, what);
         let reader: std::io::Result<Box<dyn Read + '_>> = match self {
             Packing::Gzip => Ok(Box::new(flate2::bufread::MultiGzDecoder::new(packed))),
             #[cfg(feature = "zstd")]
@@ -57,10 +56,10 @@ impl Packing {
         }
         match out.len() as u64 {
             made if made == bytes => Ok(out.into()),
-            made if made < bytes => Err(wrong(format!(
+            made if made < bytes => Err(Error::corrupt(format!(
                 "it inflates to {made} bytes, {bytes} stated"
             ))),
-            _ => Err(wrong(format!(
+            _ => Err(Error::corrupt(format!(
                 "it inflates to more than the {bytes} bytes stated"
             ))),
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer, wire_enum, wire_struct};
+use datapipes::{Error, Reader, Result, Tensor, Wire, Writer, wire_enum, wire_struct};
 
 use crate::codec::{decode_json, encode_json};
 use crate::formats::missing::missing;
@@ -155,7 +155,7 @@ impl MdsSample {
         let found = self.get(name)?;
         value(found).ok_or_else(|| {
             let what = format!("column {name:?} holds {}, not {wanted}", found.kind());
-            Error::new(ErrorKind::Corrupt, what)
+            Error::corrupt(what)
         })
     }
 

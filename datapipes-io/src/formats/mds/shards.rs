@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, Result};
 use serde::Deserialize;
 
 use super::columns::{Columns, Said};
@@ -85,12 +85,11 @@ struct Config {
 }
 
 fn columns(config: &[u8]) -> Result<Columns> {
-    let config: Config = serde_json::from_slice(config).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, "the JSON of the shard").with_source(error)
-    })?;
+    let config: Config = serde_json::from_slice(config)
+        .map_err(|error| Error::corrupt("the JSON of the shard").with_source(error))?;
     if config.version != VERSION || config.format != "mds" {
         let what = format!("version {} of format {:?}", config.version, config.format);
-        return Err(Error::new(ErrorKind::Unsupported, what));
+        return Err(Error::unsupported(what));
     }
     Columns::new(config.columns)
 }
@@ -110,12 +109,8 @@ impl Format for MdsShards {
                 let shard = std::iter::once(name)
                     .chain(below)
                     .find_map(|name| index.get(name));
-                let shard = shard.ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::NotFound,
-                        format!("no shard {name:?} in the index"),
-                    )
-                })?;
+                let shard = shard
+                    .ok_or_else(|| Error::not_found(format!("no shard {name:?} in the index")))?;
                 shard.check(&file.data)?;
                 Some(shard)
             }

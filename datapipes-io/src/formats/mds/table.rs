@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// The head of a shard: the number of samples, and the offset of each. It is validated once, as a
 /// whole.
@@ -20,10 +20,7 @@ impl Table {
     pub(super) fn parse(data: &Bytes, shard: u64) -> Result<Table> {
         let there = data.len() as u64;
         let cut = |want: u64| {
-            Error::new(
-                ErrorKind::Truncated,
-                format!("the head of the shard has {there} of {want} bytes"),
-            )
+            Error::truncated(format!("the head of the shard has {there} of {want} bytes"))
         };
         let Some(samples) = data
             .first_chunk::<4>()
@@ -40,7 +37,7 @@ impl Table {
         for (number, offset) in table.offsets().enumerate() {
             if offset < last {
                 let what = format!("sample {number} begins at byte {offset}, before byte {last}");
-                return Err(Error::new(ErrorKind::Corrupt, what));
+                return Err(Error::corrupt(what));
             }
             last = offset;
         }
@@ -48,14 +45,14 @@ impl Table {
             std::cmp::Ordering::Equal => Ok(table),
             std::cmp::Ordering::Greater => {
                 let what = format!("{samples} samples end at byte {last}, the shard at {shard}");
-                Err(Error::new(ErrorKind::Truncated, what))
+                Err(Error::truncated(what))
             }
             std::cmp::Ordering::Less => {
                 let what = format!(
                     "{samples} samples end at byte {last}, {} bytes follow",
                     shard - last
                 );
-                Err(Error::new(ErrorKind::Corrupt, what))
+                Err(Error::corrupt(what))
             }
         }
     }

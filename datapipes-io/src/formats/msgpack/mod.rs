@@ -182,7 +182,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
                     "the value at byte {} has more than {max_value} bytes (`max_value`)",
                     at.offset
                 );
-                Err(Error::new(ErrorKind::Limit, what))
+                Err(Error::limit(what))
             }
             Err(error) if ended => Err(error),
             // Each attempt scans the value from its beginning, so the buffer is doubled.
@@ -194,7 +194,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
         records(self, data, at, |framing, data, range, at| {
             (framing.read)(&data[range]).map_err(|what| {
                 let what = format!("the value at byte {}: {}", at.offset, shortened(&what));
-                Error::new(ErrorKind::Corrupt, what)
+                Error::corrupt(what)
             })
         })
     }

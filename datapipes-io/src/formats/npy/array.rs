@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Write;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, Reader, Result, Tensor, Wire, Writer};
 
 use super::super::aligned::Aligned;
 use super::dtype::NpyType;
@@ -77,14 +77,13 @@ impl Array {
         let (there, wanted) = (file.len() - at, header.values);
         if there < wanted {
             let what = format!("{there} of {wanted} bytes of values, which begin at byte {at}");
-            return Err(Error::new(ErrorKind::Truncated, what));
+            return Err(Error::truncated(what));
         }
         if there > wanted {
             let (more, end) = (there - wanted, at + wanted);
-            return Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("{more} bytes after the values, which end at byte {end}"),
-            ));
+            return Err(Error::corrupt(format!(
+                "{more} bytes after the values, which end at byte {end}"
+            )));
         }
         Ok(Array {
             header,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{DType, Error, ErrorKind, Result};
+use datapipes::{DType, Error, Result};
 
 /// The type of an [`Array`](super::Array)'s values, and their byte order.
 ///
@@ -30,12 +30,7 @@ impl NpyType {
     /// # Errors
     /// `Unsupported` if the type is not a number, with the reason.
     pub(super) fn parse(descr: &str) -> Result<NpyType> {
-        let refused = |why: &str| {
-            Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("descr '{descr}': {why}"),
-            ))
-        };
+        let refused = |why: &str| Err(Error::unsupported(format!("descr '{descr}': {why}")));
         let (order, rest) = match descr.as_bytes() {
             [order @ (b'<' | b'>' | b'|' | b'='), rest @ ..] => (*order, rest),
             rest => (b'=', rest),
@@ -87,7 +82,7 @@ impl NpyType {
             DType::F16 | DType::F32 | DType::F64 => Kind::Float,
             other => {
                 let what = format!("NumPy has no type for {other}");
-                return Err(Error::new(ErrorKind::Unsupported, what));
+                return Err(Error::unsupported(what));
             }
         };
         let size = dtype.size() as u8;
@@ -177,6 +172,7 @@ impl fmt::Display for NpyType {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn numbers_are_read_and_print_as_they_were() {

@@ -1,6 +1,6 @@
 //! The header of an `.npy` file: a Python literal, read by a parser for exactly this dictionary.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::dtype::NpyType;
 use crate::file::readable;
@@ -30,7 +30,7 @@ impl Header {
     pub(super) fn parse(file: &[u8]) -> Result<(Header, usize)> {
         let (text, at, utf8) = text(file)?;
         if utf8 && std::str::from_utf8(text).is_err() {
-            return Err(corrupt("the header is not UTF-8"));
+            return Err(Error::corrupt("the header is not UTF-8"));
         }
         let header = Literal {
             text,
@@ -47,7 +47,9 @@ impl Header {
             .iter()
             .try_fold(dtype.size(), |size, &axis| size.checked_mul(axis.max(1)))
             .filter(|&size| size <= isize::MAX as usize)
-            .ok_or_else(|| corrupt(format!("field 'shape': {shape:?} of {dtype} is too large")))?;
+            .ok_or_else(|| {
+                Error::corrupt(format!("field 'shape': {shape:?} of {dtype} is too large"))
+            })?;
         let values = if shape.contains(&0) { 0 } else { values };
         Ok(Header {
             dtype,
@@ -94,12 +96,18 @@ impl Header {
 fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
     let Some(rest) = file.strip_prefix(MAGIC) else {
         return Err(match file {
-            _ if MAGIC.starts_with(file) => truncated(format!("{} bytes, no header", file.len())),
-            [b'P', b'K', 3 | 5, ..] => unsupported("a zip archive, not an array; read it as NPZ"),
-            [0x80, 2..=9, ..] => unsupported("a pickle is refused: reading one can run code"),
+            _ if MAGIC.starts_with(file) => {
+                Error::truncated(format!("{} bytes, no header", file.len()))
+            }
+            [b'P', b'K', 3 | 5, ..] => {
+                Error::unsupported("a zip archive, not an array; read it as NPZ")
+            }
+            [0x80, 2..=9, ..] => {
+                Error::unsupported("a pickle is refused: reading one can run code")
+            }
             _ => {
                 let first = &file[..file.len().min(6)];
-                corrupt(format!(
+                Error::corrupt(format!(
                     "no npy file: it begins with \"{}\"",
                     first.escape_ascii()
                 ))
@@ -107,7 +115,7 @@ fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
         });
     };
     let Some((version, rest)) = rest.split_first_chunk::<2>() else {
-        return Err(truncated(format!("{} bytes, no header", file.len())));
+        return Err(Error::truncated(format!("{} bytes, no header", file.len())));
     };
     let len = match version {
         [1, 0] => rest
@@ -116,16 +124,16 @@ fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
         [2 | 3, 0] => rest
             .first_chunk()
             .map(|len| (u32::from_le_bytes(*len) as usize, 4)),
-        [major, minor] => return Err(unsupported(format!("npy version {major}.{minor}"))),
+        [major, minor] => return Err(Error::unsupported(format!("npy version {major}.{minor}"))),
     };
     let Some((len, taken)) = len else {
-        return Err(truncated(format!("{} bytes, no header", file.len())));
+        return Err(Error::truncated(format!("{} bytes, no header", file.len())));
     };
     let text = &rest[taken..];
     let there = text.len();
     let text = text
         .get(..len)
-        .ok_or_else(|| truncated(format!("the header has {there} of {len} bytes")))?;
+        .ok_or_else(|| Error::truncated(format!("the header has {there} of {len} bytes")))?;
     Ok((text, MAGIC.len() + 2 + taken, version[0] == 3))
 }
 
@@ -149,13 +157,15 @@ impl<'a> Literal<'a> {
                 "fortran_order" => order.replace(self.boolean()?).is_some(),
                 "shape" => shape.replace(self.tuple()?).is_some(),
                 other => {
-                    return Err(corrupt(format!(
+                    return Err(Error::corrupt(format!(
                         "the header has an unknown field {other:?}"
                     )));
                 }
             };
             if again {
-                return Err(corrupt(format!("the header has field '{key}' twice")));
+                return Err(Error::corrupt(format!(
+                    "the header has field '{key}' twice"
+                )));
             }
             if !self.skip(b',') {
                 self.expect(b'}')?;
@@ -165,7 +175,7 @@ impl<'a> Literal<'a> {
         if self.peek().is_some() {
             return Err(self.unexpected("the end of the header"));
         }
-        let missing = |field: &str| corrupt(format!("the header has no field '{field}'"));
+        let missing = |field: &str| Error::corrupt(format!("the header has no field '{field}'"));
         let descr = descr.ok_or_else(|| missing("descr"))?;
         let order = order.ok_or_else(|| missing("fortran_order"))?;
         let shape = shape.ok_or_else(|| missing("shape"))?;
@@ -206,7 +216,7 @@ impl<'a> Literal<'a> {
             Some(len) if self.text[begin + len] == quote => {
                 self.at = begin + len + 1;
                 std::str::from_utf8(&self.text[begin..begin + len]).map_err(|_| {
-                    corrupt(format!(
+                    Error::corrupt(format!(
                         "a string that is not UTF-8, at byte {}",
                         self.base + begin
                     ))
@@ -221,7 +231,7 @@ impl<'a> Literal<'a> {
             Some(b'[' | b'(') => {
                 let shown = &self.text[self.at..self.text.len().min(self.at + 60)];
                 let why = "structures are not supported";
-                Err(unsupported(format!(
+                Err(Error::unsupported(format!(
                     "descr {}: {why}",
                     readable(shown.trim_ascii_end())
                 )))
@@ -254,20 +264,24 @@ impl<'a> Literal<'a> {
                 .ok()
                 .and_then(|digits| digits.parse().ok());
             let Some(axis) = axis else {
-                return Err(corrupt(format!(
+                return Err(Error::corrupt(format!(
                     "field 'shape': an axis of {} digits",
                     digits.len()
                 )));
             };
             if axes.len() == MAX_AXES {
-                return Err(corrupt(format!("field 'shape': more than {MAX_AXES} axes")));
+                return Err(Error::corrupt(format!(
+                    "field 'shape': more than {MAX_AXES} axes"
+                )));
             }
             axes.push(axis);
             if !self.skip(b',') {
                 self.expect(b')')
                     .map_err(|error| error.within("field 'shape'"))?;
                 if axes.len() == 1 {
-                    return Err(corrupt("field 'shape': a number in brackets, not a tuple"));
+                    return Err(Error::corrupt(
+                        "field 'shape': a number in brackets, not a tuple",
+                    ));
                 }
                 break;
             }
@@ -287,7 +301,7 @@ impl<'a> Literal<'a> {
 
     fn unexpected_word(&self, field: &str, wanted: &str, word: &[u8]) -> Error {
         let shown = readable(&word[..word.len().min(40)]).into_owned();
-        corrupt(format!(
+        Error::corrupt(format!(
             "field '{field}': {shown:?} is not {wanted}; at byte {}",
             self.base + self.at - word.len()
         ))
@@ -297,7 +311,7 @@ impl<'a> Literal<'a> {
         self.peek();
         let rest = &self.text[self.at..];
         let at = self.base + self.at;
-        corrupt(match rest {
+        Error::corrupt(match rest {
             [] => format!("the header ends at byte {at} where {wanted} should be"),
             rest => {
                 let shown = readable(&rest[..rest.len().min(20)]).into_owned();
@@ -305,18 +319,6 @@ impl<'a> Literal<'a> {
             }
         })
     }
-}
-
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
-fn truncated(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Truncated, what)
-}
-
-fn unsupported(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Unsupported, what)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datapipes::{Context, Error, ErrorKind, Result, wire_struct};
+use datapipes::{Context, Error, Result, wire_struct};
 
 use super::Array;
 use crate::File;
@@ -261,10 +261,7 @@ impl Arrays {
             .position(|(own, _)| **own == *name)
             .ok_or_else(|| {
                 let names: Vec<&str> = self.all.iter().map(|(name, _)| &**name).take(20).collect();
-                Error::new(
-                    ErrorKind::NotFound,
-                    format!("no array {name:?}; there are {names:?}"),
-                )
+                Error::not_found(format!("no array {name:?}; there are {names:?}"))
             })
     }
 }
@@ -296,7 +293,7 @@ fn arrays(
             }
             None => {
                 let what = format!("member {full:?} of an npz archive is no .npy file");
-                (full, Err(Error::new(ErrorKind::Unsupported, what)))
+                (full, Err(Error::unsupported(what)))
             }
         }),
     )

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{Seek, Write};
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -87,6 +87,6 @@ impl<W: Write + Seek> fmt::Debug for NpzWriter<W> {
 fn failed(error: zip::result::ZipError) -> Error {
     match error {
         zip::result::ZipError::Io(error) => Error::io(error),
-        error => Error::new(ErrorKind::Unsupported, "").with_source(error),
+        error => Error::unsupported("").with_source(error),
     }
 }

@@ -11,7 +11,7 @@ use arrow_schema::SchemaRef;
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
 use datapipes::index::filter::Filter;
-use datapipes::{Context, Error, ErrorKind, MapPipe, Result, Revision};
+use datapipes::{Context, Error, MapPipe, Result, Revision};
 use futures::future::try_join_all;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::errors::ParquetError;
@@ -99,7 +99,7 @@ impl ParquetFile {
         let meta = store.head(&key).await?;
         let size = meta.size.ok_or_else(|| {
             let what = "the store does not tell how long it is";
-            Error::new(ErrorKind::Unsupported, what).within(store.url_of(&key))
+            Error::unsupported(what).within(store.url_of(&key))
         })?;
         ParquetFile::of(store, key, meta.version, size).await
     }
@@ -119,7 +119,7 @@ impl ParquetFile {
                 "{}: listed with {listed} bytes, has {size}",
                 store.url_of(&key)
             );
-            return Err(Error::new(ErrorKind::Changed, what));
+            return Err(Error::changed(what));
         }
         ParquetFile::of(store, key, meta.version, listed).await
     }
@@ -296,10 +296,7 @@ impl ParquetFile {
             .ok()
             .filter(|&group| group < self.layout.groups());
         let group = group.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!("there are {} row groups", self.layout.groups()),
-            )
+            Error::not_found(format!("there are {} row groups", self.layout.groups()))
         })?;
         self.read_group(group).await
     }
@@ -428,12 +425,7 @@ fn one_batch(mut reader: ParquetRecordBatchReader, rows: usize) -> Result<Record
         return Ok(RecordBatch::new_empty(schema));
     }
     let batch = next_batch(&mut reader)?.filter(|batch| batch.num_rows() == rows);
-    batch.ok_or_else(|| {
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("it has not the {rows} rows that it states"),
-        )
-    })
+    batch.ok_or_else(|| Error::corrupt(format!("it has not the {rows} rows that it states")))
 }
 
 #[async_trait]
@@ -527,7 +519,7 @@ impl Object {
         let data = data.bytes().await?;
         if data.len() as u64 != want {
             let what = format!("{}: {} of {want} bytes", self.url(), data.len());
-            return Err(Error::new(ErrorKind::Truncated, what));
+            return Err(Error::truncated(what));
         }
         Ok(data)
     }

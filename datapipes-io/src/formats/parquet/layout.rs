@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatchReader;
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
@@ -43,27 +43,22 @@ pub(super) fn footer_length(end: &[u8], size: u64) -> Result<u64> {
         .last_chunk::<TAIL>()
         .filter(|_| size >= (MAGIC.len() + TAIL) as u64);
     let Some([a, b, c, d, magic @ ..]) = tail else {
-        return Err(Error::new(
-            ErrorKind::Truncated,
-            format!("{size} bytes where a Parquet file is due"),
-        ));
+        return Err(Error::truncated(format!(
+            "{size} bytes where a Parquet file is due"
+        )));
     };
     if magic == b"PARE" {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "an encrypted Parquet file",
-        ));
+        return Err(Error::unsupported("an encrypted Parquet file"));
     }
     if magic != MAGIC {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
+        return Err(Error::corrupt(
             "no Parquet file, or one whose end is missing",
         ));
     }
     let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
     if length > size - (MAGIC.len() + TAIL) as u64 {
         let what = format!("a footer of {length} bytes in a file of {size}");
-        return Err(Error::new(ErrorKind::Corrupt, what));
+        return Err(Error::corrupt(what));
     }
     Ok(length)
 }
@@ -86,7 +81,7 @@ pub(super) struct Layout {
 impl Layout {
     /// Parses the footer, which begins at byte `end`.
     pub fn new(footer: &Bytes, end: u64) -> Result<Self> {
-        check_schema(footer).ok_or_else(|| corrupt("the schema in the footer"))?;
+        check_schema(footer).ok_or_else(|| Error::corrupt("the schema in the footer"))?;
         let reader = parsed(footer, ParquetStatisticsPolicy::SkipAll)?;
         let metadata = reader.metadata();
         let groups = metadata.row_groups();
@@ -96,7 +91,7 @@ impl Layout {
             .sum::<i128>();
         let stated = metadata.file_metadata().num_rows();
         if rows != i128::from(stated) || groups.iter().any(|group| group.num_rows() < 0) {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "{stated} rows by the footer, {rows} by its row groups"
             )));
         }
@@ -106,7 +101,7 @@ impl Layout {
             .map(|column| i128::from(column.compressed_size().max(0)))
             .sum::<i128>();
         if bytes > i128::from(end) {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "{bytes} bytes of columns by the footer, {end} bytes are there"
             )));
         }
@@ -251,7 +246,7 @@ impl Layout {
                 "{length} bytes at byte {at}, and the footer begins at {}",
                 self.end
             );
-            corrupt(what).within(column(chunk))
+            Error::corrupt(what).within(column(chunk))
         })
     }
 
@@ -369,7 +364,7 @@ impl Layout {
         for (at, group) in metadata.row_groups().iter().enumerate() {
             for &leaf in &*self.leaves {
                 let chunk = group.column(leaf);
-                let wrong = || corrupt("its page index").within(column(chunk));
+                let wrong = || Error::corrupt("its page index").within(column(chunk));
                 let places = chunk.offset_index_range().and_then(bytes);
                 let places = places.filter(|places| check_index(places).is_some());
                 let places = places.ok_or_else(wrong)?;
@@ -414,7 +409,7 @@ impl Layout {
         let pages = |&leaf: &usize| {
             let chunk = metadata.row_group(group).column(leaf);
             let within = |error: Error| error.within(column(chunk));
-            let wrong = || within(corrupt("its page index"));
+            let wrong = || within(Error::corrupt("its page index"));
             let range = self.range(chunk)?;
             let places = index.page_locations(leaf).ok_or_else(wrong)?;
             let mut known = Vec::with_capacity(places.len());
@@ -481,7 +476,7 @@ impl Layout {
             let chunk = metadata.column(pages.leaf);
             let within = |error: Error| error.within(column(chunk));
             if let Some(what) = unsupported(chunk) {
-                return Err(within(Error::new(ErrorKind::Unsupported, what)));
+                return Err(within(Error::unsupported(what)));
             }
             let repeated = chunk.column_descr().max_rep_level() > 0;
             let headers = |range: &Range<u64>| {
@@ -508,7 +503,7 @@ impl Layout {
                     let what = format!(
                         "{count} pages of {values} values, where one of {rows} rows is due by the page index"
                     );
-                    return Err(within(corrupt(what)));
+                    return Err(within(Error::corrupt(what)));
                 }
                 compressed += page.bytes.end - page.bytes.start;
                 bytes += found.bytes;
@@ -524,7 +519,9 @@ impl Layout {
             if by_dictionary || is_there() {
                 let dictionary = headers(&pages.dictionary)?;
                 if dictionary.count > 0 {
-                    return Err(within(corrupt("a page that is not in its page index")));
+                    return Err(within(Error::corrupt(
+                        "a page that is not in its page index",
+                    )));
                 }
                 compressed += length;
                 bytes += dictionary.bytes;
@@ -559,10 +556,10 @@ impl Layout {
             let descriptor = chunk.column_descr();
             let within = |error: Error| error.within(column(chunk));
             if let Some(what) = unsupported(chunk) {
-                return Err(within(Error::new(ErrorKind::Unsupported, what)));
+                return Err(within(Error::unsupported(what)));
             }
-            let length =
-                usize::try_from(range.end - range.start).map_err(|_| corrupt("its length"))?;
+            let length = usize::try_from(range.end - range.start)
+                .map_err(|_| Error::corrupt("its length"))?;
             let data = source
                 .get_bytes(range.start, length)
                 .map_err(|error| within(parquet_error(error)))?;
@@ -578,7 +575,7 @@ impl Layout {
                     "its pages have {} values, the row group {rows} rows",
                     pages.values
                 );
-                return Err(within(corrupt(what)));
+                return Err(within(Error::corrupt(what)));
             }
             compressed += range.end - range.start;
             bytes += pages.bytes;
@@ -695,7 +692,7 @@ fn within_limits(compressed: u64, bytes: u64, cells: u64, expansion: Expansion) 
             let what = format!(
                 "{stated} bytes {what} out of {compressed}, at most {most} are allowed (`max_expansion`, `max_inflated`)"
             );
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
     }
     Ok(())
@@ -717,10 +714,6 @@ fn unsupported(chunk: &ColumnChunkMetaData) -> Option<String> {
 
 fn column(chunk: &ColumnChunkMetaData) -> String {
     format!("column {:?}", chunk.column_path().string())
-}
-
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
 }
 
 /// Checks that the schema in a footer is a tree of limited depth, with no more children than there

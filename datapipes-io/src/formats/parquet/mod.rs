@@ -450,13 +450,10 @@ impl<R: ChunkReader + Clone + 'static> Batches<R> {
         };
         let batch = next_batch(reader)?.filter(|batch| (1..=left).contains(&batch.num_rows()));
         let batch = batch.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!(
-                    "{left} of {} rows are missing",
-                    self.layout.rows(self.groups.start)
-                ),
-            )
+            Error::corrupt(format!(
+                "{left} of {} rows are missing",
+                self.layout.rows(self.groups.start)
+            ))
         })?;
         current.left -= batch.num_rows();
         let (rows, mut number) = (&current.rows, self.batches);
@@ -531,10 +528,10 @@ fn next_batch(reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatc
             arrow_schema::ArrowError::ExternalError(error) => {
                 match error.downcast::<ParquetError>() {
                     Ok(error) => parquet_error(*error),
-                    Err(error) => Error::new(ErrorKind::Corrupt, "").with_source(error),
+                    Err(error) => Error::corrupt("").with_source(error),
                 }
             }
-            error => Error::new(ErrorKind::Corrupt, "").with_source(error),
+            error => Error::corrupt("").with_source(error),
         })
     })
 }

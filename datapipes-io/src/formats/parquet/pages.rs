@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -43,12 +43,7 @@ impl Pages {
             let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) else {
                 break;
             };
-            let corrupt = |what: &str| {
-                Error::new(
-                    ErrorKind::Corrupt,
-                    format!("page {index} at byte {at}: {what}"),
-                )
-            };
+            let corrupt = |what: &str| Error::corrupt(format!("page {index} at byte {at}: {what}"));
             let (header, length) = Header::read(rest).ok_or_else(|| corrupt("its header"))?;
             let sizes = [header.bytes, header.compressed, header.values].map(u64::try_from);
             let [Ok(bytes), Ok(compressed), Ok(values)] = sizes else {
@@ -57,7 +52,7 @@ impl Pages {
             let there = (rest.len() - length) as u64;
             if compressed > there {
                 let what = format!("page {index} at byte {at}: {there} of {compressed} bytes");
-                return Err(Error::new(ErrorKind::Truncated, what));
+                return Err(Error::truncated(what));
             }
             match header.kind {
                 DATA | DATA_V2 => {
@@ -174,16 +169,15 @@ pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
                 |count| format!("says {count}"),
             );
             let what = format!("a page of {values} values in {} {said}", page.encoding());
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            return Err(Error::corrupt(what));
         }
     }
     // The check ensures that the type is a text type where these are allowed.
     match column.physical_type() {
         Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY => Ok(()),
-        other => Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("a column of {other} encoded as texts"),
-        )),
+        other => Err(Error::corrupt(format!(
+            "a column of {other} encoded as texts"
+        ))),
     }
 }
 

@@ -12,7 +12,7 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
 use datapipes::index::filter::{Columns, Compare, Filter, Value};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::file::reader::ChunkReader;
 
@@ -205,10 +205,7 @@ impl RowFilter {
             let batch = next_batch(&mut columns)?.filter(|batch| batch.num_rows() > 0);
             let batch = batch.filter(|batch| batch.num_rows() <= left);
             let batch = batch.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Corrupt,
-                    format!("{left} rows of the filter's columns are missing"),
-                )
+                Error::corrupt(format!("{left} rows of the filter's columns are missing"))
             })?;
             left -= batch.num_rows();
             let truths = self.truths(&batch)?;
@@ -393,7 +390,7 @@ fn incomparable(column: &str, kind: &DataType, value: &Value) -> Error {
         ""
     };
     let what = format!("the filter compares column {column:?} of type {kind} with {value}{hint}");
-    Error::new(ErrorKind::Shape, what)
+    Error::shape(what)
 }
 
 /// Returns a column by its name, or its path with dots.
@@ -449,7 +446,7 @@ fn path(fields: &Fields, name: &str) -> Result<Vec<usize>> {
         )),
         _ => {
             let what = format!("two columns are called {name:?}");
-            Err(Error::new(ErrorKind::Unsupported, what))
+            Err(Error::unsupported(what))
         }
     }
 }

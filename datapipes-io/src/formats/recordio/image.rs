@@ -1,7 +1,7 @@
 //! The record of a picture.
 
 use bytes::{Buf, Bytes};
-use datapipes::{Error, ErrorKind, Result, wire_struct};
+use datapipes::{Error, Result, wire_struct};
 
 /// The record of a picture: labels, two numbers, and the encoded picture. The form is MXNet's
 /// `IRHeader` before the data.
@@ -44,10 +44,7 @@ impl ImageRecord {
     /// `Truncated` if header or labels are incomplete.
     pub fn parse(mut record: Bytes) -> Result<ImageRecord> {
         let cut = |what: &str, got: usize, want: u64| {
-            Error::new(
-                ErrorKind::Truncated,
-                format!("the {what} of a picture: {got} of {want} bytes"),
-            )
+            Error::truncated(format!("the {what} of a picture: {got} of {want} bytes"))
         };
         if record.len() < HEAD {
             return Err(cut("header", record.len(), HEAD as u64));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result, Revision};
+use datapipes::{Error, Result, Revision};
 
 use super::place;
 use super::records::first;
@@ -60,7 +60,7 @@ impl RecordIoIndex {
                     "line {} of the index: key, tab and offset are due",
                     number + 1
                 );
-                return Err(Error::new(ErrorKind::Corrupt, what));
+                return Err(Error::corrupt(what));
             };
             index.push(key.to_owned(), offset);
         }
@@ -158,7 +158,7 @@ impl MapPipe for IndexedRecordIo {
             .and_then(|index| self.index.records.get(index));
         let Some((_, begin)) = record else {
             let what = format!("{}: no record {index} of {}", url(), self.index.len());
-            return Err(Error::new(ErrorKind::NotFound, what));
+            return Err(Error::not_found(what));
         };
         let next = self.begins.partition_point(|other| other <= begin);
         let end = self.begins.get(next).copied().unwrap_or(u64::MAX);
@@ -172,7 +172,7 @@ impl MapPipe for IndexedRecordIo {
         let here = |error: Error| error.within(place(index, *begin)).within(url());
         record
             .map_err(here)?
-            .ok_or_else(|| here(Error::new(ErrorKind::Truncated, "the file ends there")))
+            .ok_or_else(|| here(Error::truncated("the file ends there")))
     }
     fn revision(&self) -> Revision {
         self.store.known_revision()

@@ -1,7 +1,7 @@
 //! Reads the records of RecordIO files.
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, Result};
 
 use super::{HEAD, LENGTH_BITS, MAGIC, place};
 use crate::File;
@@ -112,31 +112,26 @@ pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<B
             ..
         } => Ok(Some((len, Err(error)))),
         Frame::Cut { len, .. } => Ok(Some((len, Ok(joined(&data.slice(..len)))))),
-        Frame::More(_) => Err(Error::new(ErrorKind::Truncated, "the file ends there")),
+        Frame::More(_) => Err(Error::truncated("the file ends there")),
     }
 }
 
 /// Returns the frame of all parts of a record, which begins at this position of the file.
 fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
-    let bad = |len, what| {
-        Ok(Frame::cut(
-            len,
-            FrameKind::Bad(Error::new(ErrorKind::Corrupt, what)),
-        ))
-    };
+    let bad = |len, what| Ok(Frame::cut(len, FrameKind::Bad(Error::corrupt(what))));
     let (mut at, mut joined) = (0, 0);
     loop {
         let (rest, here) = (&data[at..], offset + at as u64);
         if at > 0 && rest.is_empty() && ended {
             let what = format!("its last part is missing after {joined} bytes");
-            return Err(Error::new(ErrorKind::Truncated, what));
+            return Err(Error::truncated(what));
         }
         let Some(head) = rest.first_chunk::<HEAD>() else {
             if !ended {
                 return Ok(Frame::More(at + HEAD));
             }
             let what = format!("the head at byte {here} has {} of {HEAD} bytes", rest.len());
-            return Err(Error::new(ErrorKind::Truncated, what));
+            return Err(Error::truncated(what));
         };
         let (flag, length) = flag_and_length(*head, here)?;
         if at > 0 && flag < 2 {
@@ -150,14 +145,14 @@ fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
         if end as u64 > most {
             let what =
                 format!("it has {end} bytes and more, at most {most} are allowed (`max_record`)");
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
         if there < padded {
             if !ended {
                 return Ok(Frame::More(end));
             }
             let what = format!("the part at byte {here} has {there} of {padded} bytes");
-            return Err(Error::new(ErrorKind::Truncated, what));
+            return Err(Error::truncated(what));
         }
         if at == 0 && flag > 1 {
             return bad(end, format!("a part with flag {flag} follows no first one"));
@@ -176,15 +171,12 @@ fn flag_and_length([a, b, c, d, word @ ..]: [u8; HEAD], offset: u64) -> Result<(
     let magic = u32::from_le_bytes([a, b, c, d]);
     if magic != MAGIC {
         let what = format!("byte {offset} begins with {magic:#010x}, not with {MAGIC:#010x}");
-        return Err(Error::new(ErrorKind::Corrupt, what));
+        return Err(Error::corrupt(what));
     }
     let word = u32::from_le_bytes(word);
     match word >> LENGTH_BITS {
         flag @ 0..=3 => Ok((flag, (word & ((1 << LENGTH_BITS) - 1)) as usize)),
-        flag => Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("flag {flag} at byte {offset}"),
-        )),
+        flag => Err(Error::corrupt(format!("flag {flag} at byte {offset}"))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::{LENGTH_BITS, MAGIC, RecordIoIndex};
 
@@ -48,7 +48,7 @@ impl<W: Write> RecordIoWriter<W> {
                 "a record of {} bytes, where 2^{LENGTH_BITS} is too many",
                 record.len()
             );
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
         let begin = self.offset;
         let mut from = 0;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
+use datapipes::{Context, DType, Error, Result, Tensor};
 use safetensors::tensor::{Dtype, Metadata, TensorInfo, View};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
@@ -116,24 +116,19 @@ impl Format for SafeTensors {
 fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
     let Some((stated, rest)) = data.split_first_chunk::<8>() else {
         let what = format!("{} bytes where a header is due", data.len());
-        return Err(Error::new(ErrorKind::Truncated, what));
+        return Err(Error::truncated(what));
     };
     let stated = u64::from_le_bytes(*stated);
     if stated > MAX_HEADER {
         let what = format!("a header of {stated} bytes, and {MAX_HEADER} are allowed");
-        return Err(Error::new(ErrorKind::Limit, what));
+        return Err(Error::limit(what));
     }
     let len = stated as usize;
     let Some(header) = rest.get(..len) else {
         let what = format!("a header of {stated} bytes stated, {} there", rest.len());
-        return Err(Error::new(ErrorKind::Truncated, what));
+        return Err(Error::truncated(what));
     };
-    let refused = |what: String| {
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("the header: {}", shortened(&what)),
-        )
-    };
+    let refused = |what: String| Error::corrupt(format!("the header: {}", shortened(&what)));
     let Header(mut tensors) =
         serde_json::from_slice(header).map_err(|error| refused(error.to_string()))?;
     // Tensors without numbers stay in the order of the header.
@@ -145,12 +140,12 @@ fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
     match due.cmp(&there) {
         Ordering::Greater => {
             let what = format!("{due} bytes of numbers stated, {there} there");
-            Err(Error::new(ErrorKind::Truncated, what))
+            Err(Error::truncated(what))
         }
-        Ordering::Less => Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("{} bytes after the last tensor", there - due),
-        )),
+        Ordering::Less => Err(Error::corrupt(format!(
+            "{} bytes after the last tensor",
+            there - due
+        ))),
         Ordering::Equal => Ok((len, tensors)),
     }
 }
@@ -191,7 +186,7 @@ impl<'de> Deserialize<'de> for Header {
 fn tensor(info: &TensorInfo, numbers: &Bytes) -> Result<Tensor> {
     let Some((_, dtype)) = TYPES.into_iter().find(|(theirs, _)| *theirs == info.dtype) else {
         let what = format!("a tensor of {}, which is not read", info.dtype);
-        return Err(Error::new(ErrorKind::Unsupported, what));
+        return Err(Error::unsupported(what));
     };
     let (begin, end) = info.data_offsets;
     let own = native(numbers.slice(begin..end), dtype);
@@ -229,22 +224,21 @@ pub fn write_safetensors<N: Into<String>>(
             let what = format!(
                 "a second tensor '{name}', or one of a name that the format keeps for itself"
             );
-            return Err(Error::new(ErrorKind::Shape, what));
+            return Err(Error::shape(what));
         }
         let (dtype, _) = TYPES
             .into_iter()
             .find(|(_, ours)| *ours == tensor.dtype())
             .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unsupported,
-                    format!("a tensor of {}, for which there is no type", tensor.dtype()),
-                )
+                Error::unsupported(format!(
+                    "a tensor of {}, for which there is no type",
+                    tensor.dtype()
+                ))
             })?;
         named.insert(name, Numbers { tensor, dtype });
     }
-    safetensors::serialize(named, None).map_err(|error| {
-        Error::new(ErrorKind::Limit, "names and shapes of the tensors").with_source(error)
-    })
+    safetensors::serialize(named, None)
+        .map_err(|error| Error::limit("names and shapes of the tensors").with_source(error))
 }
 
 struct Numbers {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::{check_format, read_all};
+use datapipes::ErrorKind;
 
 const REAL: &[u8] = include_bytes!("../../../tests/data/types.safetensors");
 const EIGHT_BITS: &[u8] = include_bytes!("../../../tests/data/float8.safetensors");

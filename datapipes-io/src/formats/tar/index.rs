@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use serde::Deserialize;
 
 use super::Tar;
@@ -88,8 +88,7 @@ impl TarIndex {
         scan.walker.end();
         match scan.walk()? {
             None => Ok(scan.index),
-            Some(_) => Err(Error::new(
-                ErrorKind::Truncated,
+            Some(_) => Err(Error::truncated(
                 "an archive that asks for more than there is",
             )),
         }
@@ -138,7 +137,7 @@ impl TarIndex {
         let Meta { size, version, .. } = store.head(key).await?;
         let Some(size) = size else {
             let what = format!("{url}: an index needs to know how many bytes it has");
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         };
         let mut scan = Scan::new(size, tar);
         while let Some(at) = scan.walk().map_err(|error| error.within(&url))? {
@@ -155,7 +154,7 @@ impl TarIndex {
                     piece.len(),
                     range.end - range.start
                 );
-                return Err(Error::new(ErrorKind::Changed, what));
+                return Err(Error::changed(what));
             }
             scan.walker.push(piece);
         }
@@ -239,15 +238,14 @@ impl TarIndex {
     /// an archive of that size; `Unsupported` for another version. The index is compared with the
     /// archive when its members are read.
     pub fn from_json(text: impl AsRef<[u8]>) -> Result<TarIndex> {
-        let text: Text = serde_json::from_slice(text.as_ref()).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, "no index of a tar archive").with_source(error)
-        })?;
+        let text: Text = serde_json::from_slice(text.as_ref())
+            .map_err(|error| Error::corrupt("no index of a tar archive").with_source(error))?;
         if text.tar_index != VERSION {
             let what = format!(
                 "an index of version {}; this library reads {VERSION}",
                 text.tar_index
             );
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::unsupported(what));
         }
         let size = text.size;
         let mut end = 0;
@@ -262,7 +260,7 @@ impl TarIndex {
                 let what = format!(
                     "member {n} of an index, {name:?}: {len} bytes at {offset}, headers at {start}, after {end} of {size}"
                 );
-                Error::new(ErrorKind::Corrupt, what)
+                Error::corrupt(what)
             })?;
             end = after;
             members.push((name.into(), place));
@@ -319,7 +317,7 @@ impl Scan {
 
     /// Continues until more bytes are needed, and returns their position; `None` at the end.
     fn walk(&mut self) -> Result<Option<u64>> {
-        let unfit = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
+        let unfit = |what: String| Err(Error::unsupported(what));
         loop {
             match self.walker.next() {
                 Step::File(file, place) => {

@@ -110,13 +110,13 @@ impl IndexedTar {
         );
         if let Some(has) = has.filter(|has| *has != want) {
             let what = format!("{url}: it has {has} bytes, in its index {want}");
-            return Err(Error::new(ErrorKind::Changed, what));
+            return Err(Error::changed(what));
         }
         let data = object.bytes().await?;
         let want = range.end - range.start;
         if data.len() as u64 != want {
             let what = format!("{url}: {} of {want} bytes at {}", data.len(), range.start);
-            return Err(Error::new(ErrorKind::Changed, what));
+            return Err(Error::changed(what));
         }
         Ok(data)
     }
@@ -147,7 +147,7 @@ impl IndexedTar {
             "{url}: not as in its index: {:?} of {size} bytes is due at byte {}, there is {found}",
             member.name, member.all.start
         );
-        Err(Error::new(ErrorKind::Changed, what))
+        Err(Error::changed(what))
     }
 }
 
@@ -256,7 +256,7 @@ impl MapPipe for IndexedSamples {
         let Group { key, fields, wrong } = &self.groups[index as usize];
         if let Some(what) = wrong {
             let url = self.archive.store.url_of(&self.archive.key);
-            return Err(Error::new(ErrorKind::Corrupt, format!("{url}: {what}")));
+            return Err(Error::corrupt(format!("{url}: {what}")));
         }
         let mut sample = Sample::new(key.clone());
         let place =

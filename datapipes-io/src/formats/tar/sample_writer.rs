@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use super::writer::{TarWriter, len_of};
 use crate::formats::{Sample, Samples};
@@ -142,8 +142,8 @@ pub(super) fn check(sample: &Sample) -> Result<()> {
 }
 
 fn refused(sample: &Sample, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("sample {:?} cannot be written: {what}", sample.key()),
-    )
+    Error::unsupported(format!(
+        "sample {:?} cannot be written: {what}",
+        sample.key()
+    ))
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -228,8 +228,7 @@ struct Pattern {
 
 impl Pattern {
     fn new(path: &Path) -> Result<Self> {
-        let wrong =
-            |what: &str| Error::new(ErrorKind::Config, format!("{}: {what}", path.display()));
+        let wrong = |what: &str| Error::config(format!("{}: {what}", path.display()));
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| wrong("not the name of a file in UTF-8"))?;
         let folder = path.parent().unwrap_or(Path::new(""));

@@ -1,8 +1,6 @@
 //! Opens tar archives while they arrive.
 
-use datapipes::{
-    Children, Context, Emitter, Error, ErrorKind, Hints, Items, Origin, Pipe, Result, Work,
-};
+use datapipes::{Children, Context, Emitter, Error, Hints, Items, Origin, Pipe, Result, Work};
 
 use super::ends::Trailing;
 use super::header::BLOCK;
@@ -140,10 +138,7 @@ impl StreamUntar {
     async fn read(&self, file: &FileRef, out: &mut Out<'_>, cx: &Context) -> Result<()> {
         let mut arriving = Arriving::open(file, Get::default()).await?;
         let Some(first) = arriving.first(BLOCK).await? else {
-            return Err(Error::new(
-                ErrorKind::Truncated,
-                "an empty file where an archive is due",
-            ));
+            return Err(Error::truncated("an empty file where an archive is due"));
         };
         if codec_of(&first).is_some() {
             let packed = arriving.all(first).await?;

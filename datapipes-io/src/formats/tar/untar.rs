@@ -218,7 +218,7 @@ impl Members {
         let mut piece = Vec::new();
         piece.try_reserve_exact(PIECE as usize).map_err(|_| {
             let what = format!("no memory for a piece of {PIECE} bytes");
-            Error::new(ErrorKind::Limit, what)
+            Error::limit(what)
         })?;
         if let Err(error) = packed.by_ref().take(PIECE).read_to_end(&mut piece) {
             self.failed = Some(unpack(error, ErrorKind::Corrupt, "a compressed archive"));

@@ -350,10 +350,7 @@ impl Walker {
         self.last = Some(name.clone());
         self.state = State::Padding;
         Ok(match refused {
-            Some(what) => Some(Step::Refused(
-                name,
-                Error::new(ErrorKind::Unsupported, what),
-            )),
+            Some(what) => Some(Step::Refused(name, Error::unsupported(what))),
             None => regular.then(|| {
                 Step::File(
                     File { name, data },

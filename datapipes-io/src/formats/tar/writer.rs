@@ -144,10 +144,9 @@ pub(super) fn len_of(name: &str, size: u64) -> Result<u64> {
 /// Returns the header of a member, with the extension headers before it.
 pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<Vec<u8>> {
     let refused = |what: &str| {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("a member named {name:?}: {what}"),
-        ))
+        Err(Error::unsupported(format!(
+            "a member named {name:?}: {what}"
+        )))
     };
     match name {
         "" => return refused("a name has at least one letter"),
@@ -168,7 +167,7 @@ pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<V
             "a member with a name of {} bytes; a header has {MAX_EXTENSION}",
             name.len()
         );
-        return Err(Error::new(ErrorKind::Limit, what));
+        return Err(Error::limit(what));
     }
     let mut headers = Vec::with_capacity(BLOCK);
     if !records.is_empty() {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, wire_struct};
+use datapipes::{Error, Result, wire_struct};
 
 use super::Feature;
 use super::maps::{Named, features};
@@ -67,7 +67,7 @@ impl Example {
                 (1, _) => features(message.message(wire, "the features")?, &mut named)?,
                 (2, Wire::Len) => {
                     let what = "the record is a tf.train.SequenceExample: decode it by SequenceExample::parse";
-                    return Err(Error::new(ErrorKind::Unsupported, what));
+                    return Err(Error::unsupported(what));
                 }
                 _ => message.skip(number, wire)?,
             }
@@ -192,9 +192,8 @@ impl Example {
     /// The errors of [`blob`](Example::blob); `Corrupt` if the value is not UTF-8, with the
     /// position.
     pub fn text(&self, name: &str) -> Result<&str> {
-        std::str::from_utf8(self.blob(name)?).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("feature {name:?}")).with_source(error)
-        })
+        std::str::from_utf8(self.blob(name)?)
+            .map_err(|error| Error::corrupt(format!("feature {name:?}")).with_source(error))
     }
 
     pub(super) fn weight(&self) -> usize {
@@ -214,7 +213,7 @@ fn one<'a, T>(name: &str, values: &'a [T]) -> Result<&'a T> {
                 "feature {name:?} has {} values where one is due",
                 values.len()
             );
-            Err(Error::new(ErrorKind::Shape, what))
+            Err(Error::shape(what))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The values of a feature of `tf.train.Example`.
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, wire_enum};
+use datapipes::{Error, Result, wire_enum};
 
 use super::wire::{Fields, Wire, put_len, put_varint};
 
@@ -144,7 +144,7 @@ impl Feature {
             return Ok(&[]);
         }
         let what = format!("feature {name:?} holds {}, not {wanted}", self.kind());
-        Err(Error::new(ErrorKind::Corrupt, what))
+        Err(Error::corrupt(what))
     }
 
     pub(super) fn weight(&self) -> usize {

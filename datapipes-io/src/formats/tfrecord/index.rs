@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result, Revision};
+use datapipes::{Error, Result, Revision};
 
 use super::{FOOT, HEAD, check_data, place, stated_len};
 use crate::stores::{Get, Store};
@@ -36,7 +36,7 @@ impl TfRecordIndex {
             let here = |error: Error| error.within(place(index.records.len() as u64, offset));
             let cut = |want: u64| {
                 let what = format!("it has {} of {want} bytes", rest.len());
-                Error::new(ErrorKind::Truncated, what)
+                Error::truncated(what)
             };
             let head = rest.first_chunk::<HEAD>().ok_or_else(|| here(cut(LEAST)))?;
             let whole = stated_len(*head).map_err(here)?.saturating_add(LEAST);
@@ -57,10 +57,7 @@ impl TfRecordIndex {
     /// short for a record, and for a record that ends after the maximum size of a file.
     pub fn parse(text: &[u8]) -> Result<TfRecordIndex> {
         let wrong = |line: usize, what: &str| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("line {} of the index: {what}", line + 1),
-            )
+            Error::corrupt(format!("line {} of the index: {what}", line + 1))
         };
         let mut index = TfRecordIndex::default();
         for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -165,7 +162,7 @@ impl IndexedTfRecords {
                 self.store.url_of(&self.key),
                 self.index.len()
             );
-            return Err(Error::new(ErrorKind::NotFound, what));
+            return Err(Error::not_found(what));
         };
         let object = self
             .store
@@ -187,10 +184,7 @@ fn framed(data: Bytes, length: u64) -> Result<Bytes> {
     let whole =
         (got as u64 == length).then(|| data.first_chunk::<HEAD>().zip(data.last_chunk::<FOOT>()));
     let Some((head, foot)) = whole.flatten() else {
-        return Err(Error::new(
-            ErrorKind::Truncated,
-            format!("it has {got} of {length} bytes"),
-        ));
+        return Err(Error::truncated(format!("it has {got} of {length} bytes")));
     };
     let stated = stated_len(*head)?;
     if stated != length.saturating_sub(LEAST) {
@@ -198,7 +192,7 @@ fn framed(data: Bytes, length: u64) -> Result<Bytes> {
             "it has {stated} bytes, the index says {}",
             length.saturating_sub(LEAST)
         );
-        return Err(Error::new(ErrorKind::Corrupt, what));
+        return Err(Error::corrupt(what));
     }
     let record = data.slice(HEAD..got - FOOT);
     check_data(&record, *foot)?;

@@ -22,7 +22,7 @@ pub use records::TfRecords;
 pub use sequence::SequenceExample;
 pub use writer::TfRecordWriter;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// Size of the length and its checksum, before the data.
 const HEAD: usize = 12;
@@ -50,7 +50,7 @@ fn stated_len(head: [u8; HEAD]) -> Result<u64> {
         ""
     };
     let what = format!("the checksum of its length is {got:#010x}, {stated:#010x} stated{zeros}");
-    Err(Error::new(ErrorKind::Corrupt, what))
+    Err(Error::corrupt(what))
 }
 
 /// Checks the checksum after the data.
@@ -63,7 +63,7 @@ fn check_data(data: &[u8], foot: [u8; FOOT]) -> Result<()> {
         "the checksum of its {} bytes is {got:#010x}, {stated:#010x} stated",
         data.len()
     );
-    Err(Error::new(ErrorKind::Corrupt, what))
+    Err(Error::corrupt(what))
 }
 
 /// Formats the number of a record, and its position.

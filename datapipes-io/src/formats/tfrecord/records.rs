@@ -1,7 +1,7 @@
 //! Reads the records of TFRecord files.
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, Result};
 
 use super::{FOOT, HEAD, check_data, place, stated_len, zlib};
 use crate::File;
@@ -176,10 +176,7 @@ fn cut(at: RecordPosition, length: u64, there: u64) -> Error {
     };
     named(
         at,
-        Error::new(
-            ErrorKind::Truncated,
-            format!("its {what} has {got} of {want} bytes"),
-        ),
+        Error::truncated(format!("its {what} has {got} of {want} bytes")),
     )
 }
 
@@ -210,7 +207,7 @@ impl<T: Send + 'static> Framing for Records<T> {
                 let most = self.most;
                 let what =
                     format!("it has {length} bytes, at most {most} are allowed (`max_record`)");
-                let error = named(at, Error::new(ErrorKind::Limit, what));
+                let error = named(at, Error::limit(what));
                 Ok(Frame::cut(left as usize, FrameKind::Bad(error)))
             }
             () if left <= there => Ok(Frame::cut(left as usize, FrameKind::Record)),

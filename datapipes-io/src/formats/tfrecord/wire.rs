@@ -3,7 +3,7 @@
 //! Source: the encoding page of the protocol buffers' documentation.
 
 use bytes::{Buf, Bytes};
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// Maximum nesting depth of groups in unknown fields.
 const MOST_NESTED: usize = 64;
@@ -123,7 +123,7 @@ impl Fields {
                 Some((number, Wire::Group)) if open.len() < MOST_NESTED => open.push(number),
                 Some((_, Wire::Group)) => {
                     let what = format!("groups {MOST_NESTED} deep, {}", self.at());
-                    return Err(Error::new(ErrorKind::Limit, what));
+                    return Err(Error::limit(what));
                 }
                 Some((number, wire)) => self.skip(number, wire)?,
             }
@@ -148,7 +148,7 @@ impl Fields {
     }
 
     pub(super) fn wrong(&self, what: String) -> Error {
-        Error::new(ErrorKind::Corrupt, format!("{what}, {}", self.at()))
+        Error::corrupt(format!("{what}, {}", self.at()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 use crate::file::readable;
 
@@ -49,7 +49,7 @@ pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
     let (begin, directory) = (place.start, &archive[place.clone()]);
     // The count is trusted only as far as there are bytes.
     if count > (directory.len() / ENTRY) as u64 {
-        return Err(corrupt(format!(
+        return Err(Error::corrupt(format!(
             "{count} members stated, in a directory of {} bytes",
             directory.len()
         )));
@@ -58,13 +58,13 @@ pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
     let mut at = 0;
     for number in 0..count {
         let cut = || {
-            corrupt(format!(
+            Error::corrupt(format!(
                 "the directory ends within entry {number} of {count}, at byte {begin} + {at}"
             ))
         };
         let entry = Fields(directory.get(at..at + ENTRY).ok_or_else(cut)?);
         if entry.u32(0) != 0x0201_4b50 {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "no entry of the directory at byte {}, number {number} of {count}",
                 begin + at
             )));
@@ -88,7 +88,7 @@ pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
         at = next;
     }
     if at != directory.len() {
-        return Err(corrupt(format!(
+        return Err(Error::corrupt(format!(
             "{} bytes after the last of {count} entries of the directory",
             directory.len() - at
         )));
@@ -104,7 +104,7 @@ fn record(
     extra: &[u8],
     begin: usize,
 ) -> Result<Record> {
-    let bad = |what: &str| corrupt(format!("member {name:?}: {what}"));
+    let bad = |what: &str| Error::corrupt(format!("member {name:?}: {what}"));
     let mut wide = Wide::find(extra).map_err(bad)?;
     // In this order, and only the values that do not fit their own field.
     let size = wide.field(entry.u32(24)).map_err(bad)?;
@@ -146,7 +146,7 @@ fn limit(records: &mut [Record], begin: usize) -> Result<()> {
             .is_some_and(|len| len <= (end - record.at) as u64);
         if !fits {
             let (name, at, packed) = (&record.name, record.at, record.packed);
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "member {name:?} of {packed} bytes at byte {at} reaches into what begins at byte {end}"
             )));
         }
@@ -158,7 +158,7 @@ fn limit(records: &mut [Record], begin: usize) -> Result<()> {
 impl Record {
     /// Returns the error of a member that may not be read, whatever its local header contains.
     pub(super) fn refusal(&self) -> Option<Error> {
-        let no = |what: String| Some(Error::new(ErrorKind::Unsupported, what));
+        let no = |what: String| Some(Error::unsupported(what));
         let name = match self.method {
             0 | 8 => "",
             1 => ", shrink",
@@ -173,13 +173,13 @@ impl Record {
             _ => ", which is unknown",
         };
         match self.flags {
-            _ if self.name.contains('\0') => Some(corrupt("a name with a zero byte")),
+            _ if self.name.contains('\0') => Some(Error::corrupt("a name with a zero byte")),
             flags if flags & 0x2041 != 0 => no("it is encrypted".to_owned()),
             flags if flags & 0x20 != 0 => no("it is a patch".to_owned()),
             _ if !matches!(self.method, 0 | 8) => {
                 no(format!("compressed by method {}{name}", self.method))
             }
-            _ if self.method == 0 && self.packed != self.size => Some(corrupt(format!(
+            _ if self.method == 0 && self.packed != self.size => Some(Error::corrupt(format!(
                 "stored as {} bytes, and as {} in the archive",
                 self.size, self.packed
             ))),
@@ -193,7 +193,7 @@ impl Record {
         let local = Fields(&archive[at..limit]);
         // The bytes exist: `limit` checked that.
         if local.u32(0) != 0x0403_4b50 {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "no member begins at byte {at}, where the directory says so"
             )));
         }
@@ -201,13 +201,13 @@ impl Record {
         let begin = at + LOCAL + name_len + extra_len;
         let end = begin as u64 + self.packed;
         if end > limit as u64 {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "its data would end at byte {end}, after byte {limit}, where the next begins"
             )));
         }
         let end = end as usize;
         let differs = |what: &str| {
-            corrupt(format!(
+            Error::corrupt(format!(
                 "its header at byte {at} and the directory differ: {what}"
             ))
         };
@@ -260,7 +260,7 @@ impl Record {
         if says(bare) || says(rest) {
             Ok(())
         } else {
-            Err(corrupt(
+            Err(Error::corrupt(
                 "what stands after its data and the directory differ",
             ))
         }
@@ -282,16 +282,16 @@ fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
                 .ok()
                 .filter(|&place| place.checked_add(END64).is_some_and(|end| end <= locator));
             let place = place.ok_or_else(|| {
-                corrupt("the zip64 end of the directory is not where it should be")
+                Error::corrupt("the zip64 end of the directory is not where it should be")
             })?;
             let end = Fields(&archive[place..locator]);
             if end.u32(0) != 0x0606_4b50 || end.u64(4) != (locator - place - 12) as u64 {
-                return Err(corrupt(format!(
+                return Err(Error::corrupt(format!(
                     "no zip64 end of the directory at byte {place}"
                 )));
             }
             if (end.u32(16), end.u32(20)) != (0, 0) || end.u64(24) != end.u64(32) {
-                return Err(unsupported("an archive of several volumes"));
+                return Err(Error::unsupported("an archive of several volumes"));
             }
             (end.u64(32), end.u64(40), end.u64(48), place)
         }
@@ -308,7 +308,7 @@ fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
         && agrees(short_size.into(), SEE_64.into(), size)
         && agrees(short_begin.into(), SEE_64.into(), begin))
     {
-        return Err(corrupt(
+        return Err(Error::corrupt(
             "the two ends of the directory, zip64 and not, differ",
         ));
     }
@@ -318,10 +318,10 @@ fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
         .any(|&disk| disk != 0 && !(wide.is_some() && disk == 0xffff))
         || end.u16(8) != short_count
     {
-        return Err(unsupported("an archive of several volumes"));
+        return Err(Error::unsupported("an archive of several volumes"));
     }
     if begin.checked_add(size) != Some(end_at as u64) {
-        return Err(corrupt(format!(
+        return Err(Error::corrupt(format!(
             "its directory of {size} bytes should begin at byte {begin} and end at byte {end_at}; something was put \
              before the archive, or cut out of it"
         )));
@@ -348,7 +348,7 @@ fn find_end(archive: &[u8]) -> Result<usize> {
                 let what = format!(
                     "two ends of the directory, at byte {at} one in the comment of that at {before}"
                 );
-                return Err(corrupt(what));
+                return Err(Error::corrupt(what));
             }
         }
     }
@@ -368,13 +368,10 @@ fn may_have_end(block: &[u8]) -> bool {
 fn no_end(archive: &[u8]) -> Error {
     if archive.starts_with(b"PK") || archive.is_empty() {
         let what = "no end of the directory is where the file ends: it was cut, or something was put after it";
-        return Error::new(
-            ErrorKind::Truncated,
-            format!("{what}; {} bytes", archive.len()),
-        );
+        return Error::truncated(format!("{what}; {} bytes", archive.len()));
     }
     let first = &archive[..archive.len().min(4)];
-    corrupt(format!(
+    Error::corrupt(format!(
         "no zip archive: it begins with \"{}\"",
         first.escape_ascii()
     ))
@@ -432,12 +429,4 @@ impl Fields<'_> {
     fn u64(&self, at: usize) -> u64 {
         u64::from_le_bytes(self.at(at))
     }
-}
-
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
-}
-
-fn unsupported(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Unsupported, what)
 }

@@ -80,7 +80,7 @@ impl Member {
                 "{} bytes stated, more than the {packed} bytes there can become",
                 self.size
             );
-            return Err(corrupt(what));
+            return Err(Error::corrupt(what));
         }
         Ok(())
     }
@@ -89,12 +89,8 @@ impl Member {
         let size = usize::try_from(self.size)
             .ok()
             .filter(|&size| size < usize::MAX);
-        let size = size.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Limit,
-                format!("no memory for {} bytes", self.size),
-            )
-        })?;
+        let size =
+            size.ok_or_else(|| Error::limit(format!("no memory for {} bytes", self.size)))?;
         // With room for one byte more than expected, a missing end is detected.
         let mut out = Aligned::with_capacity(size + 1)?;
         let (mut inflater, mut sum) = (Decompress::new(false), Crc::new());
@@ -111,7 +107,7 @@ impl Member {
             let status = inflater
                 .decompress_vec(step, out.buffer(), flush)
                 .map_err(|error| {
-                    corrupt(format!(
+                    Error::corrupt(format!(
                         "deflated data at byte {read} of {}",
                         self.raw.len()
                     ))
@@ -122,14 +118,14 @@ impl Member {
             let written = out.len() - before;
             sum.update(&out.part_mut(before)[..written]);
             if out.len() > size {
-                return Err(corrupt(format!(
+                return Err(Error::corrupt(format!(
                     "it inflates to more than the {size} bytes stated"
                 )));
             }
             match status {
                 Status::StreamEnd => break,
                 _ if read == 0 && written == 0 => {
-                    return Err(corrupt(format!(
+                    return Err(Error::corrupt(format!(
                         "its deflated data ends early, after {} of {size} bytes",
                         out.len()
                     )));
@@ -138,13 +134,13 @@ impl Member {
             }
         }
         if !rest.is_empty() {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "{} bytes after its deflated data",
                 rest.len()
             )));
         }
         if out.len() != size {
-            return Err(corrupt(format!(
+            return Err(Error::corrupt(format!(
                 "it inflates to {} bytes, not the {size} stated",
                 out.len()
             )));
@@ -158,7 +154,7 @@ impl Member {
         if found == stated {
             return Ok(());
         }
-        Err(corrupt(format!(
+        Err(Error::corrupt(format!(
             "its CRC is {found:08x}, not {stated:08x} as stated"
         )))
     }
@@ -170,8 +166,4 @@ fn unless_stopped(stopped: &dyn Fn() -> bool) -> Result<()> {
     } else {
         Ok(())
     }
-}
-
-fn corrupt(what: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Corrupt, what)
 }

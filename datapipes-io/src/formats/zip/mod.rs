@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Error, Result};
 
 pub(super) use member::Member;
 
@@ -148,7 +148,7 @@ impl Members {
     fn member(&mut self, record: &Record) -> Result<Member> {
         if let Some(first) = self.seen.insert(record.name.clone(), self.number) {
             let what = format!("member {} has the name of member {first}", self.number);
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            return Err(Error::corrupt(what));
         }
         if let Some(error) = record.refusal() {
             return Err(error);
@@ -175,7 +175,7 @@ impl Members {
                 "{} bytes inflate to {}, the loader allows {} (`max_inflated`)",
                 record.packed, record.size, self.allowed
             );
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
         let Expansion { bytes, ratio, .. } = self.options.expansion;
         let all = self.inflated.saturating_add(record.size);
@@ -184,7 +184,7 @@ impl Members {
                 "{} bytes inflate to {}, with the members before {all}; the limits are {bytes} bytes and {ratio} times the size",
                 record.packed, record.size
             );
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
         self.inflated = all;
         Ok(())

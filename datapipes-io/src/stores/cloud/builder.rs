@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result, opaque_debug};
+use datapipes::{Error, Result, opaque_debug};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey as Azure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Google};
@@ -97,7 +97,7 @@ impl CloudBuilder {
     /// logs.
     pub fn parse(url: &str) -> Result<Self> {
         let shown = redacted(url);
-        let wrong = |what: &str| Error::new(ErrorKind::Config, format!("{shown}: {what}"));
+        let wrong = |what: &str| Error::config(format!("{shown}: {what}"));
         // The parser's own message could quote the URL.
         let parsed = Url::parse(url).map_err(|_| wrong("this is not a URL"))?;
         let service = match parsed.scheme() {
@@ -421,14 +421,11 @@ impl CloudBuilder {
             return Ok(with_keys(builder, keys, &profile.token));
         }
         if let Some(setting) = profile.elsewhere {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "{}: the AWS profile gets its keys by {setting}, which is not read here; \
+            return Err(Error::unsupported(format!(
+                "{}: the AWS profile gets its keys by {setting}, which is not read here; \
                      `aws configure export-credentials --format env` prints them as variables",
-                    self.url
-                ),
-            ));
+                self.url
+            )));
         }
         let is_off = |value: String| value.eq_ignore_ascii_case("true");
         if self.env("AWS_EC2_METADATA_DISABLED").is_some_and(is_off)
@@ -561,7 +558,7 @@ impl CloudBuilder {
     }
 
     fn wrong(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Config, format!("{}: {what}", self.url))
+        Error::config(format!("{}: {what}", self.url))
     }
 
     /// Returns the error of settings that `object_store` refuses. Its messages quote names, never

@@ -65,7 +65,7 @@ fn unsorted(url: &str, error: &Theirs) -> Error {
         .and_then(|(_, rest)| rest.get(..3)?.parse().ok())
     {
         Some(status) => by_status(url, status, &Answer::default()),
-        None => Error::new(ErrorKind::Protocol, format!("{url}: {}", deepest(error))),
+        None => Error::protocol(format!("{url}: {}", deepest(error))),
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn of_credentials(url: &str, error: &Theirs, answer: &Answer, had_som
         (_, Some(fault)) => fault.words.clone(),
         _ => deepest(error),
     };
-    let error = Error::new(ErrorKind::Denied, format!("{url}: no credentials: {what}"));
+    let error = Error::denied(format!("{url}: no credentials: {what}"));
     // If no credentials were ever found, none are configured.
     if had_some { error.transient() } else { error }
 }
@@ -106,16 +106,10 @@ pub(super) fn of_body(url: &str, error: &Theirs, got: u64, want: u64) -> Error {
         next = behind(cause);
     }
     match late {
-        true => Error::new(
-            ErrorKind::Unavailable,
-            format!("{url}: stalled after {got} of {want} bytes"),
-        ),
+        true => Error::unavailable(format!("{url}: stalled after {got} of {want} bytes")),
         false => {
             let why = deepest(error);
-            Error::new(
-                ErrorKind::Truncated,
-                format!("{url}: {got} of {want} bytes: {why}"),
-            )
+            Error::truncated(format!("{url}: {got} of {want} bytes: {why}"))
         }
     }
     .transient()
@@ -124,11 +118,11 @@ pub(super) fn of_body(url: &str, error: &Theirs, got: u64, want: u64) -> Error {
 fn by_fault(url: &str, fault: &Fault) -> Error {
     let words = format!("{url}: {}", fault.words);
     match fault.what {
-        What::Late => Error::new(ErrorKind::Unavailable, words).transient(),
-        What::Cut => Error::new(ErrorKind::Unavailable, words).transient(),
-        What::Short => Error::new(ErrorKind::Truncated, words).transient(),
-        What::Certificate => Error::new(ErrorKind::Unavailable, words),
-        What::Strange => Error::new(ErrorKind::Protocol, words),
+        What::Late => Error::unavailable(words).transient(),
+        What::Cut => Error::unavailable(words).transient(),
+        What::Short => Error::truncated(words).transient(),
+        What::Certificate => Error::unavailable(words),
+        What::Strange => Error::protocol(words),
     }
 }
 

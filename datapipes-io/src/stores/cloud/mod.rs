@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -277,12 +277,7 @@ impl Cloud {
         let path = Path::parse(&full)
             .ok()
             .filter(|path| path.as_ref() == full && !key.is_empty());
-        path.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                format!("{url}: not a key that can be read here"),
-            )
-        })
+        path.ok_or_else(|| Error::unsupported(format!("{url}: not a key that can be read here")))
     }
 
     async fn get_opts(
@@ -320,13 +315,12 @@ impl Cloud {
         let meta = self.head(key).await?;
         let url = self.url_of(key);
         if get.version.is_some() && get.version != meta.version {
-            return Err(Error::new(ErrorKind::Changed, url));
+            return Err(Error::changed(url));
         }
         match meta.size {
-            Some(size) if at > size => Err(Error::new(
-                ErrorKind::Protocol,
-                format!("{url}: it has {size} bytes, none at {at}"),
-            )),
+            Some(size) if at > size => Err(Error::protocol(format!(
+                "{url}: it has {size} bytes, none at {at}"
+            ))),
             _ => Ok(Object {
                 meta,
                 range: at..at,
@@ -364,7 +358,7 @@ impl Cloud {
                 "{}: the listing does not end: a page leads to itself",
                 self.0.url
             );
-            return Err(Error::new(ErrorKind::Protocol, words));
+            return Err(Error::protocol(words));
         }
         Ok((found.result.objects, next))
     }
@@ -408,7 +402,7 @@ impl Store for Cloud {
             None => None,
             Some(range) if range.start > range.end => {
                 let words = format!("{url}: a range that ends before it begins");
-                return Err(Error::new(ErrorKind::Protocol, words));
+                return Err(Error::protocol(words));
             }
             Some(range) if range.is_empty() => return self.nothing(key, &get, range.start).await,
             Some(range) if range.end == u64::MAX => Some(GetRange::Offset(range.start)),
@@ -427,10 +421,9 @@ impl Store for Cloud {
                 // The range has no bytes. If it begins where the object ends, that is no error.
                 return match self.nothing(key, &get, range.start).await? {
                     object if object.meta.size == Some(range.start) => Ok(object),
-                    _ => Err(Error::new(
-                        ErrorKind::Protocol,
-                        format!("{url}: 416, though it reaches that far"),
-                    )),
+                    _ => Err(Error::protocol(format!(
+                        "{url}: 416, though it reaches that far"
+                    ))),
                 };
             }
             (found, _) => found?,
@@ -438,7 +431,7 @@ impl Store for Cloud {
         let meta = Cloud::meta(key, &found.meta);
         if get.version.is_some() && get.version != meta.version {
             // Not every service checks the condition.
-            return Err(Error::new(ErrorKind::Changed, url));
+            return Err(Error::changed(url));
         }
         let range = found.range.clone();
         let want = range.end.saturating_sub(range.start);

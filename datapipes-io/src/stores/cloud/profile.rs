@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 
 /// Content of a profile. Never printed.
 #[derive(Default)]
@@ -56,10 +56,7 @@ impl Profile {
             found |= collect(&text, is_config, wanted, &mut settings);
         }
         if !found && name.is_some() {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("there is no AWS profile {wanted:?}"),
-            ));
+            return Err(Error::config(format!("there is no AWS profile {wanted:?}")));
         }
         let elsewhere = ELSEWHERE
             .iter()
@@ -125,6 +122,7 @@ fn collect(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     fn profile(name: Option<&str>, config: &str, credentials: &str) -> Result<Profile> {
         let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use reqwest::Url;
 
@@ -37,7 +37,7 @@ pub(super) type User = (String, String);
 impl Address {
     /// Parses a URL. The error never contains the URL, which may hold secrets.
     pub fn parse(url: &str) -> Result<(Address, Option<User>)> {
-        let wrong = |why: String| Error::new(ErrorKind::Config, format!("an HTTP store: {why}"));
+        let wrong = |why: String| Error::config(format!("an HTTP store: {why}"));
         let mut base =
             Url::parse(url).map_err(|error| wrong(format!("its URL cannot be read: {error}")))?;
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
@@ -73,8 +73,7 @@ impl Address {
 
     /// Returns the URL of an object.
     pub fn of(&self, key: &str) -> Result<Url> {
-        check_key(key)
-            .map_err(|why| Error::new(ErrorKind::Denied, format!("{}{key}: {why}", self.shown)))?;
+        check_key(key).map_err(|why| Error::denied(format!("{}{key}: {why}", self.shown)))?;
         Ok(self.below(key))
     }
 
@@ -164,6 +163,7 @@ fn is_public(url: &Url) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn a_key_is_one_path_whatever_stands_in_it() {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::StreamExt;
 use reqwest::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, TRANSFER_ENCODING,
@@ -56,7 +56,7 @@ impl Answer {
         asked: Option<&Range<u64>>,
     ) -> Result<Answer> {
         let name = &*object.name;
-        let wrong = |why: String| Error::new(ErrorKind::Protocol, format!("{name}: {why}"));
+        let wrong = |why: String| Error::protocol(format!("{name}: {why}"));
         let status = response.status();
         if !matches!(status.as_u16(), 200 | 206) {
             return Err(refusal(http, name, response).await);
@@ -219,14 +219,13 @@ pub(super) fn is_strong(tag: &str) -> bool {
 /// Checks that an answer has the requested version.
 pub(super) fn check_version(name: &str, asked: Option<&str>, found: Option<&str>) -> Result<()> {
     match (asked, found) {
-        (Some(asked), Some(found)) if asked != found => Err(Error::new(
-            ErrorKind::Changed,
-            format!("{name}: it was {asked} and is {found}"),
-        )),
+        (Some(asked), Some(found)) if asked != found => Err(Error::changed(format!(
+            "{name}: it was {asked} and is {found}"
+        ))),
         (Some(asked), None) => {
             let words =
                 format!("{name}: asked for version {asked}, and the answer does not say its own");
-            Err(Error::new(ErrorKind::Protocol, words))
+            Err(Error::protocol(words))
         }
         _ => Ok(()),
     }

@@ -92,7 +92,7 @@ impl<S> Watched<S> {
             "{}: stalled after {so_far}: less than {rate} bytes a second over {over:?}",
             self.name
         );
-        Poll::Ready(Error::new(ErrorKind::Unavailable, words).transient())
+        Poll::Ready(Error::unavailable(words).transient())
     }
 
     fn end(&mut self) -> Option<Result<Bytes>> {

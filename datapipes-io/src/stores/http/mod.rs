@@ -155,7 +155,7 @@ impl Inner {
         let mut headers = match &get.range {
             Some(range) if range.start > range.end => {
                 let words = format!("{name}: a range that ends before it begins");
-                return Err(Error::new(ErrorKind::Protocol, words));
+                return Err(Error::protocol(words));
             }
             Some(range) if range.is_empty() => {
                 return self.nothing(asked, range.start, version).await;
@@ -168,8 +168,7 @@ impl Inner {
                 .ok()
                 .filter(|_| answer::is_strong(version));
             // The version cannot have come from this store, so it cannot be the current version.
-            let tag =
-                tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
+            let tag = tag.ok_or_else(|| Error::changed(format!("{name}: not an ETag")))?;
             headers.insert(IF_MATCH, tag);
         }
         let url = asked.url.clone();
@@ -229,10 +228,9 @@ impl Inner {
         let (name, meta) = (&asked.name, self.look(asked).await?);
         answer::check_version(name, version, meta.version.as_deref())?;
         if let Some(size) = meta.size.filter(|size| at > *size) {
-            return Err(Error::new(
-                ErrorKind::Protocol,
-                format!("{name}: it has {size} bytes, none at {at}"),
-            ));
+            return Err(Error::protocol(format!(
+                "{name}: it has {size} bytes, none at {at}"
+            )));
         }
         let object = Object {
             meta,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Proxy};
 
@@ -268,7 +268,7 @@ impl HttpBuilder {
 
     fn fail(&mut self, why: String) {
         self.problem
-            .get_or_insert_with(|| Error::new(ErrorKind::Config, format!("an HTTP store: {why}")));
+            .get_or_insert_with(|| Error::config(format!("an HTTP store: {why}")));
     }
 
     /// Returns the store. Makes no request yet.
@@ -327,8 +327,7 @@ impl HttpBuilder {
             client.build()
         };
         let clients = Clients::new(make).map_err(|error| {
-            Error::new(ErrorKind::Config, "an HTTP store: no client can be made")
-                .with_source(error.without_url())
+            Error::config("an HTTP store: no client can be made").with_source(error.without_url())
         })?;
         Ok(Http(Arc::new(Inner {
             address,
@@ -408,6 +407,7 @@ impl fmt::Debug for HttpBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn base64_is_that_of_the_rfc() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, Request, Response, Url};
 use tokio::time::timeout;
@@ -42,10 +42,9 @@ impl Inner {
             url = self.follow(&url, &found, name)?;
             answer::beginning(found, HEAD, BODY_TIME).await;
         }
-        Err(Error::new(
-            ErrorKind::Protocol,
-            format!("{name}: more than {HOPS} redirects in a row"),
-        ))
+        Err(Error::protocol(format!(
+            "{name}: more than {HOPS} redirects in a row"
+        )))
     }
 
     async fn hop(
@@ -81,7 +80,7 @@ impl Inner {
                 Ok(Err(error)) => return Err(fault::transport(name, error)),
                 Err(_) => {
                     let words = format!("{name}: no answer in {:?}", self.first_byte);
-                    return Err(Error::new(ErrorKind::Unavailable, words).transient());
+                    return Err(Error::unavailable(words).transient());
                 }
             }
         }
@@ -95,10 +94,10 @@ impl Inner {
             .sum();
         if size > HEAD {
             let words = format!("{name}: headers of {size} bytes, of at most {HEAD}");
-            return Err(Error::new(ErrorKind::Protocol, words));
+            return Err(Error::protocol(words));
         }
         let framing = self.clients.check_framing(found.headers());
-        framing.map_err(|why| Error::new(ErrorKind::Protocol, format!("{name}: {why}")))?;
+        framing.map_err(|why| Error::protocol(format!("{name}: {why}")))?;
         Ok(found)
     }
 
@@ -113,28 +112,20 @@ impl Inner {
                 "{name}: status {} without a place to go",
                 found.status().as_u16()
             );
-            Error::new(ErrorKind::Protocol, words)
+            Error::protocol(words)
         })?;
         // The server must not choose the credentials. A URL without a host has no user.
         let _ = to.set_username("").and_then(|()| to.set_password(None));
-        let no = |why: &str| {
-            Error::new(
-                ErrorKind::Denied,
-                format!("{name}: redirected to {}: {why}", shown(&to)),
-            )
-        };
+        let no = |why: &str| Error::denied(format!("{name}: redirected to {}: {why}", shown(&to)));
         if !matches!(to.scheme(), "http" | "https") {
             // Only the scheme of such a URL is shown.
             let words = format!("{name}: redirected to {}:, which is not HTTP", to.scheme());
-            Err(Error::new(ErrorKind::Denied, words))
+            Err(Error::denied(words))
         } else if from.scheme() == "https" && to.scheme() == "http" {
             Err(no("https does not lead to http"))
         } else if same_origin(&to, from) && to.path().strip_suffix('/') == Some(from.path()) {
             // The target is the page of the folder, not an object.
-            Err(Error::new(
-                ErrorKind::NotFound,
-                format!("{name}: a folder, not a file"),
-            ))
+            Err(Error::not_found(format!("{name}: a folder, not a file")))
         } else if same_origin(&to, self.address.base())
             || is_listed(&self.follow, &to)
             || self.as_public && is_as_public(&to, self.address.base())

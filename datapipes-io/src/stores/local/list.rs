@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapipes::{Context, Error, ErrorKind, Hints, Item, Items, Result, Source};
+use datapipes::{Context, Error, Hints, Item, Items, Result, Source};
 use futures::future::maybe_done;
 use futures::poll;
 
@@ -69,7 +69,7 @@ impl Source for ListFiles {
     fn open(&self, cx: &Context) -> Items<FileRef> {
         let pattern = match &self.pattern {
             Ok(pattern) => pattern.clone(),
-            Err(problem) => return Items::fail(Error::new(ErrorKind::Config, problem.clone())),
+            Err(problem) => return Items::fail(Error::config(problem.clone())),
         };
         let walk = Walk::new(self.root.clone(), pattern, cx.clone());
         let nothing = format!("no file matches {:?} under {:?}", self.text, self.root);
@@ -129,8 +129,7 @@ impl Source for ListFiles {
             if let Err(error) = given.end() {
                 out.emit(Err(error)).await;
             } else if index == 0 && !allow_empty {
-                out.emit(Err(Error::new(ErrorKind::NotFound, nothing).fatal()))
-                    .await;
+                out.emit(Err(Error::not_found(nothing).fatal())).await;
             }
         })
     }
@@ -264,7 +263,7 @@ impl Walk {
             }
             Ok(_) => {
                 let message = format!("{:?} is neither a folder nor a file", self.root);
-                found.push(Err(self.missed(Error::new(ErrorKind::Unsupported, message))));
+                found.push(Err(self.missed(Error::unsupported(message))));
             }
         }
     }
@@ -536,6 +535,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn row_74_a_folder_that_vanishes_is_named_and_the_next_follows() {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Work};
+use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result, Work};
 use memmap2::MmapOptions;
 
 use super::read::{open, read_unsized};
@@ -78,16 +78,13 @@ fn load(file: &FileRef, name: Arc<str>, cx: &Context) -> Result<File> {
             "{}: only files of this machine can be mapped",
             store.url_of(&file.name())
         );
-        return Err(Error::new(ErrorKind::Unsupported, what));
+        return Err(Error::unsupported(what));
     }
     match retried(cx, || map(file)) {
         Ok(Ok(data)) => Ok(File::new(name, data)),
         Ok(Err(what)) => {
             let path = readable(file.path.as_os_str().as_encoded_bytes());
-            Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{path}: {what}"),
-            ))
+            Err(Error::unsupported(format!("{path}: {what}")))
         }
         Err(error) => Err(failed(&file.path, error)),
     }

@@ -86,10 +86,10 @@ impl Local {
     fn path(&self, key: &str) -> Result<PathBuf> {
         match is_inside(key) {
             true => Ok(self.root.join(key)),
-            false => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{}: not the path of a file in it", self.url_of(key)),
-            )),
+            false => Err(Error::unsupported(format!(
+                "{}: not the path of a file in it",
+                self.url_of(key)
+            ))),
         }
     }
 
@@ -340,10 +340,7 @@ impl Store for Local {
         let pattern = match Pattern::below(folder, name) {
             Ok(pattern) => Arc::new(pattern),
             Err(problem) => {
-                let error = Error::new(
-                    ErrorKind::Unsupported,
-                    format!("{}: {problem}", self.url_of(prefix)),
-                );
+                let error = Error::unsupported(format!("{}: {problem}", self.url_of(prefix)));
                 return futures::stream::iter([Err(error)]).boxed();
             }
         };
@@ -381,10 +378,10 @@ impl Store for Local {
                         };
                         key.starts_with(&prefix).then(|| Ok(Meta::new(key)))
                     }
-                    None => Some(Err(Error::new(
-                        ErrorKind::Unsupported,
-                        format!("{url}{}: the name is not UTF-8", file.name()),
-                    ))),
+                    None => Some(Err(Error::unsupported(format!(
+                        "{url}{}: the name is not UTF-8",
+                        file.name()
+                    )))),
                 },
             };
             futures::future::ready(found)

@@ -134,7 +134,7 @@ impl<S: Store> Locked<S> {
             let now = complete(&*self.store, meta.clone(), true).await?;
             if now.version != meta.version {
                 let what = format!("{}: while it was compared", self.url_of(&meta.key));
-                return Err(Error::new(ErrorKind::Changed, what).transient());
+                return Err(Error::changed(what).transient());
             }
             Ok(Some(now))
         };

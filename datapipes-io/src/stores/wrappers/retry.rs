@@ -273,7 +273,7 @@ impl<S: Store> Resumed<S> {
                         let want = self.range.end - self.range.start;
                         let words =
                             format!("{}: more than the {want} bytes announced", self.tries.url);
-                        return Err(Broken::ForGood(Error::new(ErrorKind::Protocol, words)));
+                        return Err(Broken::ForGood(Error::protocol(words)));
                     }
                     self.at += len;
                     self.since += len;
@@ -292,7 +292,7 @@ impl<S: Store> Resumed<S> {
                         self.range.end - self.range.start,
                     );
                     let words = format!("{}: {got} of {want} bytes", self.tries.url);
-                    Error::new(ErrorKind::Truncated, words).transient()
+                    Error::truncated(words).transient()
                 }
                 Some(Err(error)) => error,
             };
@@ -325,13 +325,13 @@ impl<S: Store> Resumed<S> {
                         || object.range.end == self.range.end;
                     if object.meta.version != self.version || !same_end {
                         let words = format!("{}: while it was read", self.tries.url);
-                        return Err(Broken::Here(Error::new(ErrorKind::Changed, words)));
+                        return Err(Broken::Here(Error::changed(words)));
                     }
                     if object.range.start != self.at {
                         let (want, got) = (self.at, object.range.start);
                         let words =
                             format!("{}: asked from byte {want} on, got {got}", self.tries.url);
-                        return Err(Broken::ForGood(Error::new(ErrorKind::Protocol, words)));
+                        return Err(Broken::ForGood(Error::protocol(words)));
                     }
                     self.body = object.body;
                     return Ok(());
@@ -497,10 +497,7 @@ impl<S: Store> Listing<S> {
     }
 
     fn changed(&self) -> Error {
-        Error::new(
-            ErrorKind::Changed,
-            format!("{}: the listing became another", self.tries.url),
-        )
+        Error::changed(format!("{}: the listing became another", self.tries.url))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, timeout};
@@ -71,7 +71,7 @@ async fn within<T>(most: Duration, wait: impl Future<Output = T>) -> (Option<T>,
 }
 
 fn late(url: &str, what: String) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{url}: {what}")).transient()
+    Error::unavailable(format!("{url}: {what}")).transient()
 }
 
 #[async_trait]
@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use crate::stores::{InMemory, StoreExt};
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
+    use datapipes::ErrorKind;
 
     const S: Duration = Duration::from_secs(1);
 

@@ -92,7 +92,7 @@ impl Check {
             let (want, got) = (blake3::Hash::from_bytes(want), self.hash.finalize());
             if want != got {
                 let words = format!("{url}: its BLAKE3 hash is {got}, {want} in the manifest");
-                return Err(Error::new(ErrorKind::Corrupt, words));
+                return Err(Error::corrupt(words));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -35,7 +35,7 @@ impl Keys {
                 .map_err(failed)?;
             if key.contains(&Value::Null) {
                 let what = format!("the key of row {} is null", integers.len() + others.len());
-                return Err(Error::new(ErrorKind::Config, what));
+                return Err(Error::config(what));
             }
             match integer(&key) {
                 Some(key) if others.is_empty() => integers.push(key),
@@ -51,10 +51,7 @@ impl Keys {
             false => first_twice(others.iter().map(|key| format!("{key:?}"))),
         };
         if let Some(key) = twice {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("the key {key} comes twice"),
-            ));
+            return Err(Error::config(format!("the key {key} comes twice")));
         }
         Ok(if others.is_empty() {
             Keys::Integers(integers)

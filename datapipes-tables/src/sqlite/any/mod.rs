@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, MapPipe, Result};
+use datapipes::{Error, MapPipe, Result};
 use rusqlite::{Connection, Row, params_from_iter};
 
 pub use row::{Cell, SqliteRow};
@@ -178,7 +178,7 @@ impl SqliteRows {
             // SQLite would return the first column for both.
             let what =
                 format!("{place}: two columns are called {name:?}; call one another name by AS");
-            return Err(Error::new(ErrorKind::Config, what));
+            return Err(Error::config(what));
         }
         let keys = Keys::read(connection, &query).map_err(|error| error.within(&place))?;
         let wanted: Vec<String> = key
@@ -280,10 +280,7 @@ impl Inner {
     }
 
     fn gone(&self, key: &dyn fmt::Display) -> Error {
-        Error::new(
-            ErrorKind::Changed,
-            format!("{}: it was taken away", self.of(key)),
-        )
+        Error::changed(format!("{}: it was taken away", self.of(key)))
     }
 }
 
@@ -315,10 +312,10 @@ impl MapPipe for SqliteRows {
             Err(error) => (Vec::new().into_iter(), Some(error)),
         };
         let row = |place: Option<usize>| match (place, &failed) {
-            (None, _) => Err(Error::new(
-                ErrorKind::NotFound,
-                format!("{}: it has {count} rows", self.0.place),
-            )),
+            (None, _) => Err(Error::not_found(format!(
+                "{}: it has {count} rows",
+                self.0.place
+            ))),
             // All rows get the same error.
             (Some(_), Some(error)) => Err(again(error).within(&self.0.place)),
             (Some(_), None) => rows.next().expect("a row for each key"),

@@ -65,7 +65,7 @@ pub(super) fn row_id(
     match kind {
         Some((kind, _)) if kind == "view" => {
             let what = "a view has no key of its own; read it as a query";
-            Err(Error::new(ErrorKind::Config, what))
+            Err(Error::config(what))
         }
         Some((_, true)) => Ok(None),
         _ => {
@@ -75,9 +75,8 @@ pub(super) fn row_id(
                     .any(|column| column.eq_ignore_ascii_case(name))
             };
             let name = ["rowid", "_rowid_", "oid"].into_iter().find(free);
-            name.map(Some).ok_or_else(|| {
-                Error::new(ErrorKind::Unsupported, "all names of the rowid are columns")
-            })
+            name.map(Some)
+                .ok_or_else(|| Error::unsupported("all names of the rowid are columns"))
         }
     }
 }
@@ -98,5 +97,5 @@ pub(super) fn no_table(connection: &Connection, table: &str) -> Result<Error> {
             there.join(", ")
         }
     );
-    Ok(Error::new(ErrorKind::NotFound, what))
+    Ok(Error::not_found(what))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use datapipes::{Error, Reader, Result, Wire, Writer};
 use rusqlite::types::ValueRef;
 
 /// A value of SQLite, with its own type, whatever the type of its column.
@@ -66,10 +66,7 @@ impl Cell {
             ValueRef::Text(text) => {
                 Cell::Text(String::from_utf8(text.to_vec()).map_err(|error| {
                     let at = error.utf8_error().valid_up_to();
-                    Error::new(
-                        ErrorKind::Corrupt,
-                        format!("text that is not UTF-8 at byte {at}"),
-                    )
+                    Error::corrupt(format!("text that is not UTF-8 at byte {at}"))
                 })?)
             }
             ValueRef::Blob(bytes) => Cell::Blob(Bytes::copy_from_slice(bytes)),
@@ -160,8 +157,5 @@ impl SqliteRow {
 
 pub(super) fn no_column(name: &str, there: &[String]) -> Error {
     let there: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
-    Error::new(
-        ErrorKind::NotFound,
-        format!("no column {name:?}, but {}", there.join(", ")),
-    )
+    Error::not_found(format!("no column {name:?}, but {}", there.join(", ")))
 }

@@ -7,6 +7,7 @@ use datapipes::Indexed;
 use tempfile::TempDir;
 
 use super::*;
+use datapipes::ErrorKind;
 
 const THINGS: &[u8] = include_bytes!("../../../tests/data/things.db");
 

@@ -17,9 +17,7 @@ fn sample() -> Chunk<u64> {
     let archive = Origin::root(0, 3).named("a.tar");
     let mut chunk = Chunk::with_capacity(4);
     let cause = std::io::Error::other("disk on fire");
-    chunk.push(Err(Error::new(ErrorKind::Corrupt, "bad")
-        .at(&"untar".into())
-        .of(&archive)));
+    chunk.push(Err(Error::corrupt("bad").at(&"untar".into()).of(&archive)));
     chunk.push(Ok(Item::new(1, archive.child(0).named("x.jpg"))));
     chunk.push(Ok(Item::new(2, archive.child(1))));
     chunk.push(Err(Error::io(cause).transient().fatal()));

@@ -19,7 +19,7 @@ impl Lookup<u64> for Awkward {
         self.asked.lock().unwrap().push(vec![key]);
         tokio::task::yield_now().await;
         match key % 5 {
-            2 => Err(Error::new(ErrorKind::NotFound, "no such key")),
+            2 => Err(Error::not_found("no such key")),
             3 => panic!("three"),
             _ => Ok(key * 10),
         }

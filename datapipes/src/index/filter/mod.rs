@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 pub use value::Value;
 
 /// A condition on the columns of a row, or on the metadata of a sample.
@@ -190,7 +190,7 @@ impl Filter {
     fn check_at(&self, columns: &(impl Columns + ?Sized), depth: usize) -> Result<()> {
         if depth > DEEPEST {
             let what = format!("a filter of more than {DEEPEST} levels");
-            return Err(Error::new(ErrorKind::Limit, what));
+            return Err(Error::limit(what));
         }
         match self {
             Filter::Compare(column, _, value) => columns.check(column, Some(value)),
@@ -383,6 +383,7 @@ impl fmt::Display for Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     fn truth(filter: &str, value: impl Into<Value>) -> Option<bool> {
         let value = value.into();
@@ -421,9 +422,9 @@ mod tests {
             let fits = match column {
                 "age" => !matches!(value, Some(Value::Text(_))),
                 "sex" => matches!(value, None | Some(Value::Text(_) | Value::Null)),
-                _ => return Err(Error::new(ErrorKind::NotFound, column.to_owned())),
+                _ => return Err(Error::not_found(column.to_owned())),
             };
-            let shape = || Error::new(ErrorKind::Shape, column.to_owned());
+            let shape = || Error::shape(column.to_owned());
             fits.then_some(()).ok_or_else(shape)
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use super::{Compare, DEEPEST, Filter, Value};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Parses a filter; see [`Filter`] for the text.
 ///
@@ -42,10 +42,7 @@ enum Token {
 const SIGNS: [&str; 11] = ["==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","];
 
 fn wrong(at: usize, what: &str) -> Error {
-    Error::new(
-        ErrorKind::Config,
-        format!("the filter at character {}: {what}", at + 1),
-    )
+    Error::config(format!("the filter at character {}: {what}", at + 1))
 }
 
 /// Returns the tokens with their positions.
@@ -319,6 +316,7 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use crate::index::filter::col;
 
     fn parse(text: &str) -> Result<Filter> {

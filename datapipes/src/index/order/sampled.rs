@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Course, Entry, Indices, each};
 use crate::index::{Draws, Sampler};
-use crate::{Context, Error, ErrorKind, Hints, Items, Pipe};
+use crate::{Context, Error, Hints, Items, Pipe};
 
 /// Samples that a sampler chooses from the order upstream.
 pub(super) struct Sampled {
@@ -20,7 +20,7 @@ impl Pipe<Indices> for Sampled {
         let (sampler, context) = (self.sampler.clone(), cx.clone());
         each(input, cx, move |above| {
             if let Some(problem) = sampler.problem(above.len()) {
-                return Err(Error::new(ErrorKind::Config, problem));
+                return Err(Error::config(problem));
             }
             Ok(Drawing::start(sampler.clone(), above, context.clone()))
         })

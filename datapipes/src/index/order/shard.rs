@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Course, Entry, Indices, check_position, each, order_hints};
-use crate::{Context, Dealing, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
+use crate::{Context, Dealing, Error, Hints, Items, Pipe, Rank, Role, Uneven};
 
 /// Part of a rank in the order upstream.
 #[derive(Clone, Copy)]
@@ -26,17 +26,16 @@ impl Pipe<Indices> for Shard {
             }
             let (len, world) = (above.len(), rank.world as u64);
             if len < world && uneven != Uneven::Allow {
-                return Err(Error::new(
-                    ErrorKind::Config,
-                    format!("there are {len} samples for {world} ranks"),
-                ));
+                return Err(Error::config(format!(
+                    "there are {len} samples for {world} ranks"
+                )));
             }
             let left = len % world;
             if uneven == Uneven::Error && left > 0 {
                 let message = format!(
                     "{len} samples do not divide among {world} ranks: {left} are left over"
                 );
-                return Err(Error::new(ErrorKind::Config, message));
+                return Err(Error::config(message));
             }
             let dropped = u64::from(uneven == Uneven::Drop && (rank.index as u64) < left);
             context.count_dropped(dropped);

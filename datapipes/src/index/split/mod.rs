@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Error, ErrorKind, Result, mix_bits, stable_hash};
+use crate::{Error, Result, mix_bits, stable_hash};
 
 /// Key, class and entity of a sample to be split.
 ///
@@ -436,7 +436,7 @@ impl Ord for Class {
 }
 
 fn config(what: String) -> Error {
-    Error::new(ErrorKind::Config, format!("split: {what}"))
+    Error::config(format!("split: {what}"))
 }
 
 /// Returns 128 bits of a data set's keys in order. It tells data sets apart and is not meant to
@@ -498,7 +498,7 @@ impl<K> Splits<K> {
             .ok_or_else(|| {
                 let names: Vec<_> = self.parts.iter().map(|part| &*part.name).collect();
                 let what = format!("no part {part:?} of the splits, but {}", names.join(", "));
-                Error::new(ErrorKind::NotFound, what)
+                Error::not_found(what)
             })
     }
 
@@ -512,7 +512,7 @@ impl<K> Splits<K> {
     {
         let Some(held_back) = self.parts.get(fold) else {
             let what = format!("no fold {fold} of {}", self.parts.len());
-            return Err(Error::new(ErrorKind::NotFound, what));
+            return Err(Error::not_found(what));
         };
         let others = self.parts.iter().enumerate().filter(|(at, _)| *at != fold);
         let mut train: Vec<K> = others
@@ -594,7 +594,7 @@ impl<K> Splits<K> {
         let what = format!(
             "the splits were made for another data set: {gone} of its samples are gone, {new} are new"
         );
-        Err(Error::new(ErrorKind::Changed, what))
+        Err(Error::changed(what))
     }
 
     /// Returns the split as plain data, with keys as text, to be written to a file: `datapipes-io`
@@ -631,11 +631,10 @@ impl<K> Splits<K> {
     where
         K: Ord + fmt::Display + FromStr,
     {
-        let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what);
         let parse = |keys: Vec<String>| -> Result<Vec<K>> {
             let key = |key: String| {
                 key.parse()
-                    .map_err(|_| corrupt(format!("{key:?} is no key")))
+                    .map_err(|_| Error::corrupt(format!("{key:?} is no key")))
             };
             keys.into_iter().map(key).collect()
         };
@@ -652,7 +651,9 @@ impl<K> Splits<K> {
                 .iter()
                 .try_fold(0usize, |sum, count| sum.checked_add(*count));
             if classes.len() != record.classes.len() || counted != Some(keys.len()) {
-                return Err(corrupt(format!("part {name:?} has other counts than keys")));
+                return Err(Error::corrupt(format!(
+                    "part {name:?} has other counts than keys"
+                )));
             }
             parts.push(SplitPart {
                 name,
@@ -681,11 +682,13 @@ impl<K> Splits<K> {
         };
         let distinct: BTreeSet<&K> = all().collect();
         if distinct.len() != all().count() {
-            return Err(corrupt("a key is there twice".to_owned()));
+            return Err(Error::corrupt("a key is there twice".to_owned()));
         }
         let texts: Vec<String> = distinct.into_iter().map(K::to_string).collect();
         if digest(&texts) != splits.digest {
-            return Err(corrupt("the keys are not those of the digest".to_owned()));
+            return Err(Error::corrupt(
+                "the keys are not those of the digest".to_owned(),
+            ));
         }
         Ok(splits)
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ErrorKind;
 
 const PARTS: [(&str, f64); 3] = [("train", 0.8), ("val", 0.1), ("test", 0.1)];
 

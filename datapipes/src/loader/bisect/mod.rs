@@ -10,7 +10,7 @@ use super::{DataLoader, Replay};
 use crate::chunk::Chunk;
 use crate::error::escape;
 use crate::run::batch;
-use crate::{Error, ErrorKind, Origin, Result};
+use crate::{Error, Origin, Result};
 
 /// Result of [`DataLoader::bisect`]. Prints as a few lines.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl<T: Send + 'static, F: FnMut(T) -> bool> Trial<'_, T, F> {
         let samples = self.batch.parts();
         if samples.is_empty() {
             let message = format!("{} is no batch: it was not made of samples", self.batch);
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         }
         // The bad one is in the right half if it is not in the left half.
         let (mut part, mut bad) = (0..samples.len(), None);
@@ -188,7 +188,7 @@ impl<T: Send + 'static, F: FnMut(T) -> bool> Trial<'_, T, F> {
         let made = batch(engine, self.epoch, samples, self.batch.index())?;
         let Ok(made) = made.chunk.chunk.downcast::<Chunk<T>>() else {
             let message = "the graph's batches are converted; bisect with the loader before that";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(Error::unsupported(message));
         };
         self.tries += 1;
         let mut made = made.into_iter();

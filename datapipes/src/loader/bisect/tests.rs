@@ -1,4 +1,5 @@
 use super::*;
+use crate::ErrorKind;
 use crate::pipes::{Batch, BucketBatch};
 use crate::{Graph, Indexed, Item, Uneven};
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::replay::{Replay, Step};
 use super::{Checkpoint, DataLoader, Skipped};
 use crate::settings::Order;
-use crate::{Error, ErrorKind, Rank, Result};
+use crate::{Error, Rank, Result};
 
 pub(super) use question::refuse_unanswered;
 #[cfg(feature = "tune")]
@@ -100,9 +100,8 @@ impl<T: Send + 'static> DataLoader<T> {
         steps: Range<u64>,
         mut look: impl FnMut(u64, &Step, &[&dyn Any]),
     ) -> Result<Blame> {
-        let config = |message: String| Error::new(ErrorKind::Config, message);
         if steps.is_empty() {
-            return Err(config(format!(
+            return Err(Error::config(format!(
                 "no steps in {}..{}",
                 steps.start, steps.end
             )));
@@ -111,7 +110,7 @@ impl<T: Send + 'static> DataLoader<T> {
         if settings.order != Order::Strict {
             let message = "which samples a batch has depends on time in this order of the loader; \
                            only strict order can be computed again";
-            return Err(config(message.to_owned()));
+            return Err(Error::config(message.to_owned()));
         }
         // No checkpoint is saved, and the figures of the latest epoch stay.
         let quiet = DataLoader {
@@ -122,7 +121,7 @@ impl<T: Send + 'static> DataLoader<T> {
         let mut step = epoch.checkpoint()?.delivered();
         if steps.start < step {
             if !checkpoint.has(settings.rank) {
-                return Err(config(format!(
+                return Err(Error::config(format!(
                     "step {} is before the checkpoint, which is of other ranks and after {step} steps",
                     steps.start
                 )));
@@ -137,7 +136,7 @@ impl<T: Send + 'static> DataLoader<T> {
                     steps.start.max(step),
                     epoch.number()
                 );
-                return Err(Error::new(ErrorKind::NotFound, message));
+                return Err(Error::not_found(message));
             };
             let batch = batch.map_err(|error| within(step, error))?;
             if steps.contains(&step) {

@@ -14,7 +14,7 @@ use super::Blame;
 use super::picture::draw;
 use crate::loader::replay::Step;
 use crate::loader::{Checkpoint, DataLoader};
-use crate::{Error, ErrorKind, Origin, Result, Tensor};
+use crate::{Error, Origin, Result, Tensor};
 
 /// Path of the checkpoint. If it is set, the program is asked.
 const STATE: &str = "DATAPIPES_BLAME";
@@ -44,7 +44,7 @@ pub(in crate::loader) fn refuse_unanswered() -> Result<()> {
                  answered before this epoch: after `build`, add `if loader.answer_{command}()? {{ \
                  return Ok(()) }}`{note}"
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
     }
     Ok(())
@@ -158,7 +158,7 @@ fn parse(text: &str) -> Result<Range<u64>> {
         .and_then(|(from, to)| Some(from.trim().parse().ok()?..to.trim().parse().ok()?));
     parsed.ok_or_else(|| {
         let message = format!("{STEPS} is {text:?}, and has to be a range of steps such as 10..12");
-        Error::new(ErrorKind::Config, message)
+        Error::config(message)
     })
 }
 

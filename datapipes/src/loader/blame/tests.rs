@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::ErrorKind;
 use crate::loader::Builder;
 use crate::{Graph, Item, OnError, Rng, Tensor, Uneven};
 

@@ -3,7 +3,7 @@
 use super::{Checkpoint, Saved, SavedNode};
 use crate::checkpoint::{Cursor, InputCursor, MAX_POSITION};
 use crate::stable_hash;
-use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
+use crate::{Error, Reader, Result, Uneven, Writer};
 
 /// First bytes of a checkpoint.
 const MAGIC: &[u8; 4] = b"DPst";
@@ -114,16 +114,13 @@ fn is_sane(cursor: &Cursor) -> bool {
 }
 
 pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("this is no checkpoint of an epoch: {what}"),
-    )
+    Error::corrupt(format!("this is no checkpoint of an epoch: {what}"))
 }
 
 pub(super) fn later(version: u64) -> Error {
     let message =
         format!("a checkpoint of version {version}; this library reads versions 1 to {VERSION}");
-    Error::new(ErrorKind::Unsupported, message)
+    Error::unsupported(message)
 }
 
 fn write(saved: &Saved, to: &mut Writer<'_>) {

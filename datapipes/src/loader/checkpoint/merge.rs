@@ -2,7 +2,7 @@
 
 use super::compare::compare;
 use super::{Checkpoint, Saved};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 impl Checkpoint {
     /// Merges the checkpoints of all ranks of a job into one, with which each rank
@@ -122,8 +122,5 @@ impl Saved {
 }
 
 fn refused(why: String) -> Error {
-    Error::new(
-        ErrorKind::Config,
-        format!("the checkpoints cannot be merged: {why}"),
-    )
+    Error::config(format!("the checkpoints cannot be merged: {why}"))
 }

@@ -8,7 +8,7 @@ use super::{Checkpoint, Saved, SavedNode, elastic, nodes};
 use crate::graph::Flow;
 use crate::run::{RankShare, Resume};
 use crate::settings::Settings;
-use crate::{Error, ErrorKind, Rank, Result};
+use crate::{Error, Rank, Result};
 
 impl Checkpoint {
     /// Returns where a loader goes on, and the cursors of the unchanged nodes. If the ranks are the
@@ -34,7 +34,8 @@ impl Checkpoint {
             let resume = saved.fitted(flow, settings, edited, other_ranks)?;
             Ok((share, saved.clone(), resume))
         };
-        let another = |why: String| config(format!("the checkpoint is of another run: {why}"));
+        let another =
+            |why: String| Error::config(format!("the checkpoint is of another run: {why}"));
         let same = world == now as u64;
         if let Some(saved) = self
             .0
@@ -59,7 +60,7 @@ impl Checkpoint {
             some => format!("{} of {world} ranks", some.len()),
         };
         let refused = |why: String| {
-            config(format!(
+            Error::config(format!(
                 "the checkpoint is of {of}, and this is rank {index} of {now}: {problem}; and {why}"
             ))
         };
@@ -89,10 +90,6 @@ impl Checkpoint {
             .for_each(|(_, _, resume)| resume.in_turn = in_turn.clone());
         Ok(parts)
     }
-}
-
-fn config(message: String) -> Error {
-    Error::new(ErrorKind::Config, message)
 }
 
 impl Saved {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::loader::Stats;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Version of the answers. A client refuses answers of another version.
 pub const PROTOCOL: u32 = 1;
@@ -63,10 +63,10 @@ impl Figures {
         }
         let head: Head = serde_json::from_str(line).map_err(|error| {
             let message = "what answers is no monitored loader";
-            Error::new(ErrorKind::Protocol, message).with_source(error)
+            Error::protocol(message).with_source(error)
         })?;
         if let Some(refused) = head.error {
-            return Err(Error::new(ErrorKind::Unavailable, refused));
+            return Err(Error::unavailable(refused));
         }
         let other = || {
             let message = format!(
@@ -75,7 +75,7 @@ impl Figures {
                 head.protocol,
                 env!("CARGO_PKG_VERSION")
             );
-            Error::new(ErrorKind::Protocol, message)
+            Error::protocol(message)
         };
         if head.protocol != PROTOCOL {
             return Err(other());

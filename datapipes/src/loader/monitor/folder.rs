@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Returns the folders in which loaders of this user have sockets, the preferred one first. They
 /// need not be there.
@@ -41,7 +41,7 @@ pub(super) fn open(folder: &Path) -> Result<()> {
                 "{}: cannot make the folder for the sockets of monitored loaders",
                 folder.display()
             );
-            Err(Error::new(ErrorKind::Config, message).with_source(error))
+            Err(Error::config(message).with_source(error))
         }
         _ => verify(folder),
     }
@@ -52,7 +52,7 @@ pub(super) fn verify(folder: &Path) -> Result<()> {
     let path = folder.display();
     let cannot = |error| {
         let message = format!("{path}: cannot look at the folder of monitored loaders");
-        Error::new(ErrorKind::Config, message).with_source(error)
+        Error::config(message).with_source(error)
     };
     let found = fs::symlink_metadata(folder).map_err(cannot)?;
     let problem = if !found.is_dir() {
@@ -68,5 +68,5 @@ pub(super) fn verify(folder: &Path) -> Result<()> {
         "{path}: {problem}, so that no loader can be monitored there; remove it, or set \
          XDG_RUNTIME_DIR to a folder of your own"
     );
-    Err(Error::new(ErrorKind::Config, message))
+    Err(Error::config(message))
 }

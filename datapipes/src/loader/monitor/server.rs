@@ -18,7 +18,7 @@ use crate::loader::latest::Latest;
 use crate::loader::{Stats, explain, left};
 use crate::run::{Engine, ObserverThread};
 use crate::sync::lock;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Shortest time between two answers that are made, or two answers to one client.
 const PACE: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ impl Monitor {
                  XDG_RUNTIME_DIR sets another folder",
                 folder.display()
             );
-            Error::new(ErrorKind::Config, message).with_source(error)
+            Error::config(message).with_source(error)
         })?;
         let source = Source {
             engine: Arc::downgrade(engine),
@@ -73,7 +73,7 @@ impl Monitor {
             Err(error) => {
                 let _ = std::fs::remove_file(path);
                 let message = "cannot start the thread of a monitored loader";
-                Err(Error::new(ErrorKind::Config, message).with_source(error))
+                Err(Error::config(message).with_source(error))
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::chunk::Chunk;
 use crate::error::escape;
 use crate::graph::Look;
 use crate::run::{Carried, NodeResult, Replayer, Way};
-use crate::{Error, ErrorKind, Item, Origin, Result};
+use crate::{Error, Item, Origin, Result};
 use shown::{SHOWN, shown};
 
 /// The path of one sample through the graph, returned by [`DataLoader::replay`]. As text it is a
@@ -132,10 +132,9 @@ impl<T: Send + 'static> DataLoader<T> {
         let mut parts = Vec::new();
         parts_of(origin, &mut parts);
         if parts.is_empty() {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("no item {origin}: it was made of none"),
-            ));
+            return Err(Error::not_found(format!(
+                "no item {origin}: it was made of none"
+            )));
         }
         let mut replay = Replay {
             epoch,

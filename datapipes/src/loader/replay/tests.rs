@@ -1,6 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::ErrorKind;
 use crate::pipes::Stop;
 use crate::{
     Arity, Context, Error as Failure, Graph, Hints, Indexed, Item, Items, Order, Pipe, Tensor,

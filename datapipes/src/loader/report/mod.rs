@@ -65,8 +65,7 @@ impl<T> DataLoader<T> {
     /// ```
     pub fn report(&self, path: impl AsRef<Path>) -> Result<ReportWriter> {
         let path = path.as_ref();
-        let about =
-            |message: &str| Error::new(ErrorKind::Config, format!("{}: {message}", path.display()));
+        let about = |message: &str| Error::config(format!("{}: {message}", path.display()));
         if blocks(path) {
             return Err(about(
                 "a pipe or socket may never be read, and the report could not end",

@@ -40,7 +40,7 @@ const HOSTILE: &str = "</script><script>document.title='owned'</script><b>\"'&am
 /// Returns a loader whose names and errors are what an attacker would write.
 fn hostile() -> DataLoader<Vec<u64>> {
     let fail = |v: u64| match v % 7 {
-        3 => Err(Error::new(ErrorKind::Corrupt, format!("{HOSTILE}.jpg"))),
+        3 => Err(Error::corrupt(format!("{HOSTILE}.jpg"))),
         _ => Ok(v),
     };
     let graph = Graph::range(0..100).try_map(fail).named(HOSTILE).batch(4);

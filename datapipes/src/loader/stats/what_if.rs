@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::model::{Change, Model};
 use super::{CacheGain, Prediction, Stats};
-use crate::{Error, ErrorKind, Result, Work};
+use crate::{Error, Result, Work};
 
 /// A batch takes at least this long, in seconds, so that rates are finite.
 const LEAST: f64 = 1e-9;
@@ -64,7 +64,7 @@ pub(in crate::loader) fn no_figures() -> Error {
 }
 
 fn config(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Config, message.into())
+    Error::config(message.into())
 }
 
 impl WhatIf {

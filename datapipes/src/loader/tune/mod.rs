@@ -38,7 +38,7 @@ pub struct Point {
 impl Point {
     fn cannot_run(self, error: BuildError) -> Error {
         let message = format!("a loader with {self} cannot be built");
-        Error::new(ErrorKind::Config, message).with_source(error)
+        Error::config(message).with_source(error)
     }
 }
 
@@ -245,7 +245,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         method: &'static str,
         run: impl FnOnce(&Space, &mut dyn FnMut(Point) -> Result<Trial>) -> Result<Outcome>,
     ) -> Result<Tuning> {
-        let config = |message: String| Error::new(ErrorKind::Config, format!("tune: {message}"));
+        let config = |message: String| Error::config(format!("tune: {message}"));
         let among = |what: &str, value: usize, most: usize| match value {
             value if (1..=most).contains(&value) => Ok(()),
             _ => Err(config(format!(
@@ -329,10 +329,7 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
                 break;
             }
         }
-        Err(Error::new(
-            ErrorKind::Config,
-            "tune: an epoch without a batch",
-        ))
+        Err(Error::config("tune: an epoch without a batch"))
     }
 }
 

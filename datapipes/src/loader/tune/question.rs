@@ -9,7 +9,7 @@ use crate::loader::DataLoader;
 use crate::loader::blame::{TUNE, begin_answer, write_answer};
 use crate::loader::settings_file::check_path;
 use crate::loader::whole_file::{probe, replace_shared};
-use crate::{BoxError, Error, ErrorKind, Result};
+use crate::{BoxError, Error, Result};
 
 /// `grid` or `search`.
 const METHOD: &str = "DATAPIPES_TUNE_METHOD";
@@ -115,7 +115,7 @@ impl<T: Send + 'static> DataLoader<T> {
             Some("grid") => tuner.grid(),
             Some(other) => {
                 let message = format!("{METHOD} is {other:?}, and has to be search or grid");
-                Err(Error::new(ErrorKind::Config, message))
+                Err(Error::config(message))
             }
         }
     }
@@ -130,7 +130,7 @@ fn number<N: FromStr>(value: impl Fn(&str) -> Option<String>, name: &str) -> Res
     let parse = |text: String| {
         text.parse().map_err(|_| {
             let message = format!("{name} is {text:?}, and has to be a number");
-            Error::new(ErrorKind::Config, message)
+            Error::config(message)
         })
     };
     value(name).map(parse).transpose()

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ErrorKind;
 use crate::{DataLoader, OnError, Uneven, testing};
 
 fn by(modulus: u64) -> HashJoin<u64, (u64, &'static str), u64> {

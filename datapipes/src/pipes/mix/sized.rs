@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::fair_share::{self, shares};
 use super::{Mixes, Stop, Takes, join};
-use crate::{Context, Error, ErrorKind, Graph, Hints, Items, Join, Result, Role};
+use crate::{Context, Error, Graph, Hints, Items, Join, Result, Role};
 
 /// Mixes inputs by weight in what a function says of each item; see [`Graph::mix_by_size`].
 #[derive(Clone)]
@@ -95,7 +95,7 @@ where
         let wrong =
             problem.or((self.weights.len() != inputs).then_some("not a weight for each input"));
         if let Some(problem) = wrong {
-            return Err(Error::new(ErrorKind::Config, problem));
+            return Err(Error::config(problem));
         }
         let mut turns = SizedTurns {
             shares: shares(&self.weights),
@@ -109,7 +109,7 @@ where
         (turns.given, turns.open) = (given, open);
         if [turns.given.len(), turns.open.len()] != [inputs; 2] {
             let message = "the snapshot of a mix does not fit its inputs";
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         Ok((turns, unfinished))
     }

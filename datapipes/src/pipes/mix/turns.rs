@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::fair_share::{self, shares};
 use super::schedule::{Schedule, problem};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Returns the weights for a step.
 pub(super) type ByStep = Arc<dyn Fn(u64) -> Vec<f64> + Send + Sync>;
@@ -39,7 +39,7 @@ pub(super) struct Turns {
 impl Turns {
     pub(super) fn new(schedule: &Schedule, by: Option<ByStep>, inputs: usize) -> Result<Self> {
         if let Some(problem) = schedule.problem(inputs) {
-            return Err(Error::new(ErrorKind::Config, problem));
+            return Err(Error::config(problem));
         }
         let stages = schedule
             .stages
@@ -81,14 +81,13 @@ impl Turns {
             && then.is_sorted_by(|a, b| a.0 < b.0)
             && then.iter().all(|(_, shares)| shares.len() == inputs);
         if !sound {
-            return Err(Error::new(
-                ErrorKind::Config,
+            return Err(Error::config(
                 "the snapshot of a mix does not fit its inputs",
             ));
         }
         if by != self.by.is_some() {
             let message = "weights by a function of the step cannot take the place of others, nor others of those";
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         (self.step, self.open) = (step.min(u64::MAX / 2), open);
         let mut turn = turn.min(u64::MAX / 2);
@@ -132,10 +131,7 @@ impl Turns {
         let Some(by) = &self.by else { return Ok(()) };
         let weights = by(self.step);
         if let Some(problem) = problem(&weights, self.open.len(), true) {
-            return Err(Error::new(
-                ErrorKind::Config,
-                format!("{problem}, at step {}", self.step),
-            ));
+            return Err(Error::config(format!("{problem}, at step {}", self.step)));
         }
         let now = shares(&weights);
         match self.stages.first() {
@@ -211,6 +207,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     fn turns(weights: &[f64]) -> Turns {
         Turns::new(&Schedule::new(weights), None, weights.len()).unwrap()

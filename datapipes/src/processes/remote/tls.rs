@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::TLS13;
 
 use crate::error::escape;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// A certificate with its key, as settings of the trainer's side of a connection.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Identity {
                     }
                     error => format!("the certificate in {chain} with the key in {key}: {error}"),
                 };
-                Error::new(ErrorKind::Config, message)
+                Error::config(message)
             })?;
         // Workers make a connection of their own each time.
         config.send_tls13_tickets = 0;
@@ -62,12 +62,11 @@ fn unread(path: &Path, error: PemError) -> Error {
     let path = shown(path);
     match error {
         PemError::Io(error) => Error::io(error).within(format!("cannot read {path}")),
-        PemError::NoItemsFound => Error::new(
-            ErrorKind::Config,
-            format!("{path} has no certificate or key in the PEM format (`-----BEGIN …`)"),
-        ),
+        PemError::NoItemsFound => Error::config(format!(
+            "{path} has no certificate or key in the PEM format (`-----BEGIN …`)"
+        )),
         // The text of other errors may have bytes of the file, which may be a key.
-        _ => Error::new(ErrorKind::Config, format!("{path} is damaged: no PEM file")),
+        _ => Error::config(format!("{path} is damaged: no PEM file")),
     }
 }
 

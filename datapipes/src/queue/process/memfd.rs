@@ -12,7 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use crate::codec::damaged;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
@@ -102,10 +102,7 @@ impl AsFd for Memfd {
 }
 
 pub(super) fn no_memory(len: usize, why: impl Display) -> Error {
-    Error::new(
-        ErrorKind::Limit,
-        format!("{len} bytes of shared memory: {why}"),
-    )
+    Error::limit(format!("{len} bytes of shared memory: {why}"))
 }
 
 /// Returns the size of the slot for `len` bytes: at most an eighth more, so that slots can be
@@ -119,6 +116,7 @@ pub(super) fn class(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn classes_are_pages_and_waste_an_eighth_at_most() {

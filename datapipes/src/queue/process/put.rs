@@ -14,7 +14,7 @@ use super::slots::Slots;
 use super::socket::{Received, Sent, Socket};
 use crate::codec::Writer;
 use crate::queue::{Limits, Weight};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Number of packets read before other work gets its turn.
 const AT_ONCE: usize = 16;
@@ -280,7 +280,7 @@ impl ProcessPut {
         for payload in payloads {
             if parts.len() == MOST_PARTS {
                 let why = format!("more than {MOST_PARTS} slices of 64 KiB and more in a message");
-                return Err(Error::new(ErrorKind::Limit, why));
+                return Err(Error::limit(why));
             }
             let placed =
                 self.slots

@@ -15,8 +15,8 @@ use rustix::net::{
 use tokio::io::unix::AsyncFd;
 
 use super::packet::FDS;
+use crate::Error;
 use crate::codec::damaged;
-use crate::{Error, ErrorKind};
 
 /// Makes two connected sockets; packets keep their bounds and order.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -66,7 +66,7 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[IoSlice<'_>], fds: &[OwnedFd]) -
                 "{} descriptors more than may be under way (RLIMIT_NOFILE)",
                 fds.len()
             );
-            Err(io::Error::other(Error::new(ErrorKind::Limit, why)))
+            Err(io::Error::other(Error::limit(why)))
         }
         Err(errno) => Err(errno.into()),
     }
@@ -100,10 +100,9 @@ pub(super) fn receive(
     if received.flags.contains(ReturnFlags::CTRUNC) {
         let got = fds.len();
         return Err(if got < FDS {
-            Error::new(
-                ErrorKind::Limit,
-                format!("{got} descriptors received, then none was free (RLIMIT_NOFILE)"),
-            )
+            Error::limit(format!(
+                "{got} descriptors received, then none was free (RLIMIT_NOFILE)"
+            ))
         } else {
             damaged(format_args!("more than {FDS} descriptors in a packet"))
         });

@@ -17,7 +17,7 @@ use super::put::Totals;
 use super::socket::{Received, Socket};
 use crate::codec::{Parcel, damaged};
 use crate::queue::Weight;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Number of packets without a message that are read before other work gets its turn.
 const AT_ONCE: usize = 256;
@@ -154,13 +154,9 @@ impl ProcessTake {
                         .map(|()| None)
                 }
                 Ok(Received::End) if self.parts.is_empty() && self.once.is_empty() => {
-                    Err(Error::new(
-                        ErrorKind::Truncated,
-                        "the other process ended without a word",
-                    ))
+                    Err(Error::truncated("the other process ended without a word"))
                 }
-                Ok(Received::End) => Err(Error::new(
-                    ErrorKind::Truncated,
+                Ok(Received::End) => Err(Error::truncated(
                     "the other process ended in the middle of a message",
                 )),
                 Err(error) => Err(error),
@@ -305,11 +301,8 @@ impl ProcessTake {
             return Err(damaged(format_args!("slot {number} twice")));
         }
         let memory = Mapping::to_read(&memory).map_err(|error| {
-            Error::new(
-                ErrorKind::Limit,
-                format!("{len} bytes of shared memory cannot be mapped"),
-            )
-            .with_source(error)
+            Error::limit(format!("{len} bytes of shared memory cannot be mapped"))
+                .with_source(error)
         })?;
         let control = self.own.clone();
         self.slots[number] = Some(Arc::new(PayloadSlot {

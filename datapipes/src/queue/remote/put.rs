@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 use super::{MOST_SLICES, WriteHalf, memory};
 use crate::codec::Writer;
 use crate::queue::{Limits, Weight};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Size up to which small messages are sent with one system call.
 const TOGETHER: usize = 64 << 10;
@@ -109,7 +109,7 @@ impl RemotePut {
                 head.len(),
                 slices.len()
             );
-            return Err(Error::new(ErrorKind::Limit, why));
+            return Err(Error::limit(why));
         }
         let most = 8 + 8 * slices.len() + head.len();
         let used = match most > SMALL {
@@ -148,7 +148,7 @@ impl RemotePut {
             // The other end could not tell where the next message begins.
             self.gone |= sent > 0;
             let message = format!("no memory for a message of {len} bytes");
-            Error::new(ErrorKind::Limit, message)
+            Error::limit(message)
         })?;
         for slice in slices {
             let left = &slice[skip.min(slice.len())..];

@@ -8,7 +8,7 @@ use tokio::io::ReadBuf;
 
 use super::{MOST_SLICES, ReadHalf, memory};
 use crate::codec::{Parcel, damaged};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// Length of the first part of a message, in bytes.
 const START: usize = 8;
@@ -100,7 +100,7 @@ impl Filling {
             let more = self.at.max(AT_ONCE).min(self.len - self.at);
             self.memory.try_reserve_exact(more).map_err(|_| {
                 let why = format!("no memory for a slice of {} bytes", self.len);
-                Error::new(ErrorKind::Limit, why)
+                Error::limit(why)
             })?;
             self.memory.resize(self.at + more, 0);
         }

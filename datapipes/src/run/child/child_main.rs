@@ -176,10 +176,7 @@ impl LoadedPart {
     fn make(hello: &Parcel, lifeline: Option<OwnedFd>) -> Result<LoadedPart> {
         let hello = whole(hello, |from| match Order::decode(from)? {
             Order::Hello => Hello::decode(from),
-            other => Err(Error::new(
-                ErrorKind::Protocol,
-                format!("{other:?} before anything else"),
-            )),
+            other => Err(Error::protocol(format!("{other:?} before anything else"))),
         })?;
         // The order matters, and the limits come before any user code runs.
         isolate::apply(&hello.processes)?;
@@ -202,7 +199,7 @@ impl LoadedPart {
             above = Some(made.root);
         }
         let (Some(root), Some((input, output))) = (above, ends) else {
-            return Err(Error::new(ErrorKind::Protocol, "a part without steps"));
+            return Err(Error::protocol("a part without steps"));
         };
         let mut flow = Flow::new(&root);
         let is = signature(
@@ -221,7 +218,7 @@ impl LoadedPart {
                 "the function of its part makes another part in a child than in the parent (it may depend on nothing but its \
                  settings): `{child}` instead of `{parent}`"
             );
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(Error::config(message));
         }
         for (node, (name, source)) in flow.nodes[1..]
             .iter_mut()
@@ -764,7 +761,7 @@ impl Server {
                 }
             }
             Order::Alive(at) => self.report(&Report::Alive(at))?,
-            Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),
+            Order::Hello => return Err(Error::protocol("a second greeting")),
         }
         Ok(())
     }

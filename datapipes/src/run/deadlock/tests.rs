@@ -9,6 +9,7 @@ use futures::{SinkExt, StreamExt};
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
+use crate::ErrorKind;
 use crate::run::block_on;
 use crate::{BoxError, DataLoader, Graph};
 

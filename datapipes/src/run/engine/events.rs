@@ -256,7 +256,7 @@ mod tests {
         let mut skipped = SkipLog::default();
         for n in 0..3000 {
             let node = format!("node {n}").as_str().into();
-            skipped.add(&Error::new(ErrorKind::Corrupt, "é".repeat(600)).at(&node));
+            skipped.add(&Error::corrupt("é".repeat(600)).at(&node));
         }
         assert_eq!((skipped.items, skipped.by.len()), (3000, MOST));
         assert_eq!(skipped.first.len(), KEPT);

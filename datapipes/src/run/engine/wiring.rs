@@ -27,7 +27,7 @@ use crate::run::prefetch::{Depth, PrefetchSettings, PrefetchThread};
 use crate::run::segment::{InputLog, Segment, SegmentSettings, inline_morsels};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
-use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
+use crate::{Context, Error, Order, Result, Wanted, Work};
 
 /// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
 /// input is quick.
@@ -350,7 +350,7 @@ impl EpochRun {
         {
             lock(&self.splits).insert((id, round), (outputs, log.clone()));
         }
-        output.ok_or_else(|| Error::new(ErrorKind::Config, "fewer outputs than it said"))
+        output.ok_or_else(|| Error::config("fewer outputs than it said"))
     }
 
     /// Applies a node to its inputs, which calls a user's code: a panic of it is an error.

@@ -6,7 +6,7 @@ use super::pass::{Pass, Stop, WHOLE, applied};
 use super::{Carried, MANY, NodeResult, Replayer};
 use crate::graph::{FlowNode, Look, Op};
 use crate::run::Engine;
-use crate::{Error, ErrorKind, Origin, Result};
+use crate::{Error, Origin, Result};
 
 /// Makes a batch of these samples again, and whatever the graph makes of that batch: one item with
 /// this number. Each sample is replayed alone up to the node that makes the batch.
@@ -45,10 +45,7 @@ pub(crate) fn batch(
         made,
     }) = gathered
     else {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            "a batch of no samples is not made again",
-        ));
+        return Err(Error::not_found("a batch of no samples is not made again"));
     };
     let replayer = Replayer::new(engine, epoch, &samples[0])?;
     let batch = replayer.batched(stop, made, samples, number)?;
@@ -88,7 +85,7 @@ impl Sample {
             let places: Vec<_> = places.map(|at| at..at + 1).collect();
             if places.len() + usize::from(made.is_some()) > 1 {
                 let message = format!("several items are {sample}, since a fork copies them");
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(Error::unsupported(message));
             }
             if !places.is_empty() {
                 let chunk = edge.pick(chunk, &places);
@@ -107,7 +104,7 @@ impl Sample {
             &[stop] => stop,
             [] => {
                 let message = format!("no node makes a batch of {sample} and others");
-                return Err(Error::new(ErrorKind::Unsupported, message));
+                return Err(Error::unsupported(message));
             }
             [_, second, ..] => {
                 let reason = "the sample reaches it by another way than the first batch";
@@ -240,5 +237,5 @@ fn unsupported(node: &FlowNode, reason: &str) -> Error {
         "a batch is made again if each sample comes alone to one node that batches, and each node \
          after that takes one batch: {reason}"
     );
-    Error::new(ErrorKind::Unsupported, message).at(&node.name)
+    Error::unsupported(message).at(&node.name)
 }

@@ -22,7 +22,7 @@ use crate::context::{Draws, RunInfo};
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
 use crate::run::{Engine, RankShare};
-use crate::{Arity, Context, Error, ErrorKind, Origin, Result, Wanted};
+use crate::{Arity, Context, Error, Origin, Result, Wanted};
 use pass::Pass;
 
 /// Part of a node's output.
@@ -109,7 +109,7 @@ impl<'e> Replayer<'e> {
                 "no item {target}: the sources of the graph have the numbers {}",
                 sources.join(", ")
             );
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::not_found(message));
         }
         let mut siblings = vec![false; nodes.len()];
         for (id, node) in nodes.iter().enumerate().rev() {
@@ -183,7 +183,7 @@ impl<'e> Replayer<'e> {
                     "no item {}: no node made children of {}",
                     self.target, self.top
                 );
-                return Err(Error::new(ErrorKind::NotFound, message));
+                return Err(Error::not_found(message));
             }
         }
         Ok(pass)
@@ -233,7 +233,7 @@ impl<'e> Replayer<'e> {
             Ok(Some(items)) => Ok((items, context)),
             Ok(None) => {
                 let message = "a node that gives by position, below one that splits or repeats, is not replayed";
-                Err(Error::new(ErrorKind::Unsupported, message).at(&node.name))
+                Err(Error::unsupported(message).at(&node.name))
             }
             Err(payload) => Err(Error::panic(payload).at(&node.name)),
         }

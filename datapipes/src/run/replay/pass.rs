@@ -15,7 +15,7 @@ use crate::graph::{AnyChunk, AnyItems, ErasedChunks, FlowNode, Op};
 use crate::items::Demand;
 use crate::mix_bits;
 use crate::sync::lock;
-use crate::{Arity, Context, Error, ErrorKind, Result, Role, Wanted};
+use crate::{Arity, Context, Error, Result, Role, Wanted};
 
 pub(super) const WHOLE: &str = "it looks at the stream as a whole";
 const PLACE: &str = "it uses the place of an item, which is not known here";
@@ -111,7 +111,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                     "no item {}: no repeat has a round {inner}",
                     self.replayer.target
                 );
-                Error::new(ErrorKind::NotFound, message)
+                Error::not_found(message)
             })?;
         }
         Ok(round)
@@ -200,7 +200,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         let edge = &node.node.edge;
         if node.hints().once {
             let message = "its items exist only once, and cannot be read again";
-            return Err(Error::new(ErrorKind::Unsupported, message).at(&node.name));
+            return Err(Error::unsupported(message).at(&node.name));
         }
         let search = |from: Option<u64>| -> Result<Found> {
             let mut found = Found::default();
@@ -245,7 +245,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 found.instead(),
                 because.unwrap_or_default()
             );
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::not_found(message));
         }
         self.found |= found.exact;
         self.show(id, Way::Run, begun.elapsed(), &found.kept);
@@ -302,7 +302,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 node.name,
                 found.instead()
             );
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::not_found(message));
         }
         self.found |= founds.iter().any(|found| found.exact);
         let mut made: Vec<Vec<Carried>> = founds.into_iter().map(|found| found.kept).collect();

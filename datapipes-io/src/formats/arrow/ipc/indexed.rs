@@ -6,9 +6,9 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, MapPipe, Result};
+use datapipes::{Error, MapPipe, Result};
 
-use super::super::decode::{Decoder, Found, MAGIC, Message, corrupt, find};
+use super::super::decode::{Decoder, Found, MAGIC, Message, find};
 use super::super::{row, unique_names};
 use super::{ArrowIpc, open_file, with};
 use crate::File;
@@ -73,7 +73,7 @@ impl ArrowIpc {
         let within = |error: Error| error.within(&name);
         if let Some(codec) = Codec::of_magic(&data) {
             let what = format!("compressed as a whole ({codec:?}): it has no rows by index");
-            return Err(within(Error::new(ErrorKind::Unsupported, what)));
+            return Err(within(Error::unsupported(what)));
         }
         let most = self.expansion.most(data.len() as u64);
         let columns = self.columns.as_deref();
@@ -118,7 +118,7 @@ impl Places {
         let len = u64::try_from(rows)
             .ok()
             .and_then(|rows| self.len.checked_add(rows));
-        let len = len.ok_or_else(|| corrupt(format!("{rows} rows")))?;
+        let len = len.ok_or_else(|| Error::corrupt(format!("{rows} rows")))?;
         self.batches.push(Place {
             at,
             start: self.len,
@@ -153,7 +153,7 @@ impl Places {
             match (found, &mut decoder) {
                 (Found::Message(message), None) => {
                     let schema = message.head.header_as_schema().ok_or_else(|| {
-                        corrupt(
+                        Error::corrupt(
                             "neither an Arrow file nor a stream: it does not begin with a schema",
                         )
                     })?;
@@ -172,17 +172,17 @@ impl Places {
                 }
                 (Found::Marker(end), Some(_)) if end < data.len() => {
                     let left = data.len() - end;
-                    return Err(corrupt(format!(
+                    return Err(Error::corrupt(format!(
                         "{left} bytes after the end marker at byte {at}"
                     )));
                 }
                 (Found::Marker(_) | Found::End, Some(_)) => return Ok(()),
                 (Found::End, None) => {
                     let what = "an empty file where Arrow is due";
-                    return Err(Error::new(ErrorKind::Truncated, what));
+                    return Err(Error::truncated(what));
                 }
                 (Found::Marker(_) | Found::More(_), _) => {
-                    return Err(wrong(corrupt("no message is there"), true));
+                    return Err(wrong(Error::corrupt("no message is there"), true));
                 }
             }
         }
@@ -199,7 +199,7 @@ impl Inner {
     fn place(&self, index: u64) -> Result<(usize, usize)> {
         if index >= self.len {
             let what = format!("no row {index} of {}", self.len);
-            return Err(Error::new(ErrorKind::NotFound, what).within(&self.name));
+            return Err(Error::not_found(what).within(&self.name));
         }
         // Batches without rows begin where the next one does.
         let batch = self.batches.partition_point(|place| place.start <= index) - 1;
@@ -217,12 +217,12 @@ impl Inner {
             let batch = match find(&self.data, place.at, &mut None)? {
                 Found::Message(message) => place.decoder.batch(&self.data, &message)?,
                 Found::Marker(_) | Found::End | Found::More(_) => {
-                    return Err(corrupt("no message is there"));
+                    return Err(Error::corrupt("no message is there"));
                 }
             };
             if batch.num_rows() as u64 != end - place.start {
                 let rows = batch.num_rows();
-                return Err(corrupt(format!(
+                return Err(Error::corrupt(format!(
                     "{rows} rows, {} by its head",
                     end - place.start
                 )));

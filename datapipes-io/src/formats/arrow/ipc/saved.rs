@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use datapipes::{Error, ErrorKind, Indexed, Result};
+use datapipes::{Error, Indexed, Result};
 use serde::Deserialize;
 
 use super::ArrowIpc;
@@ -62,30 +62,26 @@ impl ArrowIpc {
         let text = fs::read(&path).map_err(|error| {
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             match splits(folder).filter(|_| missing) {
-                Some(splits) => Error::new(
-                    ErrorKind::NotFound,
-                    format!("{} has splits, a folder each: {splits}", folder.display()),
-                ),
+                Some(splits) => Error::not_found(format!(
+                    "{} has splits, a folder each: {splits}",
+                    folder.display()
+                )),
                 None => within(error.into()),
             }
         })?;
-        let state: State = serde_json::from_slice(&text).map_err(|error| {
-            within(Error::new(ErrorKind::Corrupt, "no state of a data set").with_source(error))
-        })?;
+        let state: State = serde_json::from_slice(&text)
+            .map_err(|error| within(Error::corrupt("no state of a data set").with_source(error)))?;
         if state.indices.is_some_and(|files| !files.is_empty()) {
             let what = "the order of its rows is in _indices_files, which are not read; save it after flatten_indices()";
-            return Err(within(Error::new(ErrorKind::Unsupported, what)));
+            return Err(within(Error::unsupported(what)));
         }
         if state.shards.is_empty() {
-            return Err(within(Error::new(
-                ErrorKind::Corrupt,
-                "it lists no files of rows",
-            )));
+            return Err(within(Error::corrupt("it lists no files of rows")));
         }
         let shards = state.shards.iter().map(|Shard { filename }| {
             if !is_inside(filename) {
                 let what = format!("the file {filename:?} is not of this folder");
-                return Err(within(Error::new(ErrorKind::Corrupt, what)));
+                return Err(within(Error::corrupt(what)));
             }
             Ok(Indexed::new(self.index_mapped(folder.join(filename))?))
         });

@@ -13,6 +13,7 @@ use crate::formats::JsonLines;
 use crate::stores::local::Local;
 use crate::stores::{Get, InMemory, Meta, Object};
 use crate::testing::read_all;
+use datapipes::ErrorKind;
 
 /// A store that counts the bodies that are read of another, and may hide its versions.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
 use super::*;
+use datapipes::ErrorKind;
 
 fn v1(text: &str) -> Vec<u8> {
     [

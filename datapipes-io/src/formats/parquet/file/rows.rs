@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
+use datapipes::{Error, MapPipe, Result, Revision};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 
@@ -136,7 +136,7 @@ impl IndexedParquetRows {
     fn place(&self, index: u64) -> Result<(usize, usize)> {
         if index >= self.len() {
             let what = format!("no row {index} of {}", self.len());
-            return Err(Error::new(ErrorKind::NotFound, what).within(self.file.object.url()));
+            return Err(Error::not_found(what).within(self.file.object.url()));
         }
         let index = self
             .matching

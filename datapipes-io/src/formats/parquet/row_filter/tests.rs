@@ -26,6 +26,7 @@ use crate::formats::{Parquet, ParquetFile, ParquetRows, Row};
 use crate::stores::InMemory;
 use crate::testing::{Scripted, check_format, read_all};
 use crate::{File, FileGraphExt};
+use datapipes::ErrorKind;
 
 /// Values of a row, as a filter in memory sees them.
 type Values = BTreeMap<&'static str, Value>;

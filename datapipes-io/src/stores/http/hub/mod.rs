@@ -221,7 +221,7 @@ impl Hub {
             .await?;
         let answer = Answer::check(http, &asked, found, None).await?;
         let (_, mut body) = answer.into_stream(http, asked.name.clone());
-        let wrong = |why: &str| Error::new(ErrorKind::Protocol, format!("{}: {why}", asked.name));
+        let wrong = |why: &str| Error::protocol(format!("{}: {why}", asked.name));
         let mut text = Vec::new();
         while let Some(data) = body.try_next().await? {
             text.extend_from_slice(&data);
@@ -277,12 +277,12 @@ impl Hub {
              are cached on disk can be read by a URL with the full name of the commit",
             self.0.url
         );
-        Err(Error::new(ErrorKind::Unavailable, words))
+        Err(Error::unavailable(words))
     }
 
     async fn asked<'a>(&'a self, key: &'a str) -> Result<Asked<'a>> {
         let name = self.url_of(key);
-        check_key(key).map_err(|why| Error::new(ErrorKind::Denied, format!("{name}: {why}")))?;
+        check_key(key).map_err(|why| Error::denied(format!("{name}: {why}")))?;
         let pinned = self.pinned().await?;
         self.check_online()?;
         let repository = &self.0.repository;
@@ -395,7 +395,7 @@ impl Store for Hub {
                 "{}: the epoch began with {revision}, and {what}; open another store for it",
                 self.0.url
             );
-            Err(Error::new(ErrorKind::Config, words))
+            Err(Error::config(words))
         };
         let named = self.0.repository.commit();
         if let Some(named) = named.filter(|named| *named != revision) {

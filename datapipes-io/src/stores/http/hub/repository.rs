@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::stores::http::address::{IN_PATH, check_key};
@@ -38,7 +38,7 @@ impl Repository {
                 "{}: {why}; write hf://datasets/org/name@revision/folder",
                 redacted(url)
             );
-            Error::new(ErrorKind::Config, words)
+            Error::config(words)
         };
         let (scheme, path) = url.split_once("://").unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("hf") {
@@ -116,7 +116,7 @@ impl Repository {
         let is_odd = |c: char| c.is_whitespace() || c.is_control() || "~^:?*[\\".contains(c);
         if revision.is_empty() || revision.contains(is_odd) || revision.contains("..") {
             let words = format!("{self}: {revision:?} is no branch, tag or commit");
-            return Err(Error::new(ErrorKind::Config, words));
+            return Err(Error::config(words));
         }
         Ok(Repository {
             revision: Some(revision.to_owned()),
@@ -204,6 +204,7 @@ pub fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn a_url_names_a_repository_a_revision_and_a_folder() {

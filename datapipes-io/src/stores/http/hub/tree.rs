@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, Result};
 use futures::StreamExt;
 use reqwest::header::{HeaderMap, LINK};
 use reqwest::{Method, Url};
@@ -98,7 +98,7 @@ pub async fn list(http: &Http, first: Url, name: String) -> Result<Files> {
             pages.feed(&data?).map_err(wrong)?;
             if pages.entries.len() > MOST {
                 let words = format!("{}: more than {MOST} files and folders", asked.name);
-                return Err(Error::new(ErrorKind::Limit, words));
+                return Err(Error::limit(words));
             }
         }
         pages.end().map_err(wrong)?;
@@ -153,12 +153,13 @@ fn next_page(http: &Http, headers: &HeaderMap, from: &Url, name: &str) -> Result
     }
     let host = url.host_str().unwrap_or_default();
     let words = format!("{name}: its next page is on another host ({host})");
-    Err(Error::new(ErrorKind::Denied, words))
+    Err(Error::denied(words))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapipes::ErrorKind;
 
     #[test]
     fn the_next_page_is_that_of_its_link() {

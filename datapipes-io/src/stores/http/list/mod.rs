@@ -146,7 +146,7 @@ async fn ask(
 
 /// Returns the error of a text that is not a listing.
 pub(super) fn corrupt(name: &str, why: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("{name}: {why}"))
+    Error::corrupt(format!("{name}: {why}"))
 }
 
 /// Returns the error of a name that cannot be a key.

@@ -81,7 +81,7 @@ impl Walk {
                 entries(&self.http, &key, false).await
             } else {
                 let words = format!("{}: {DEPTH} folders in each other", shown(&self.http, &key));
-                Err(Error::new(ErrorKind::Limit, words))
+                Err(Error::limit(words))
             };
             match inner {
                 Ok(inner) => self.stack.push(inner.into_iter()),
@@ -149,10 +149,10 @@ impl Page<'_> {
         if self.found.len() <= NAMES {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Limit,
-            format!("{}: more than {NAMES} names in one folder", self.name),
-        ))
+        Err(Error::limit(format!(
+            "{}: more than {NAMES} names in one folder",
+            self.name
+        )))
     }
 
     fn add(&mut self, name: &str, size: Option<u64>) {

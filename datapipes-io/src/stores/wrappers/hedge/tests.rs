@@ -102,11 +102,7 @@ async fn the_first_may_win_after_all_and_an_error_lets_the_other_go_on() {
     assert_eq!(read(&script, &store).await.1.len(), 2);
     script.script("k", [usual().after(20 * MS), usual().unavailable()]);
     assert_eq!(read(&script, &store).await.1.len(), 2);
-    let denied = || {
-        usual()
-            .after(20 * MS)
-            .refuse(|| Error::new(ErrorKind::Denied, "first"))
-    };
+    let denied = || usual().after(20 * MS).refuse(|| Error::denied("first"));
     script.script("k", [denied(), usual().after(50 * MS).unavailable()]);
     assert_eq!(store.read("k").await.unwrap_err().kind(), ErrorKind::Denied);
     script.script("k", [usual().unavailable()]);

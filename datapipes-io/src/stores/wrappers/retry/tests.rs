@@ -144,7 +144,7 @@ async fn row_52_the_deadline_ends_it_and_the_first_cause_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn row_54_what_is_final_is_not_tried_again() {
     let (script, retry) = store(5);
-    script.script("k", [ok().refuse(|| Error::new(ErrorKind::Denied, "403"))]);
+    script.script("k", [ok().refuse(|| Error::denied("403"))]);
     assert_eq!(
         retry.read("k").await.unwrap_err().to_string(),
         "permission denied: scripted:///k: 403"
@@ -152,10 +152,7 @@ async fn row_54_what_is_final_is_not_tried_again() {
     assert_eq!(script.requests().len(), 1);
     script.script(
         "k",
-        [
-            ok().unavailable(),
-            ok().refuse(|| Error::new(ErrorKind::Denied, "403")),
-        ],
+        [ok().unavailable(), ok().refuse(|| Error::denied("403"))],
     );
     let error = retry.read("k").await.unwrap_err();
     assert!(error.kind() == ErrorKind::Denied && !error.is_transient());
@@ -166,9 +163,7 @@ async fn row_54_what_is_final_is_not_tried_again() {
 async fn row_53_a_pause_that_the_service_asks_for_is_kept_up_to_the_deadline() {
     for (asked, waited) in [(0, 0), (2, 2), (60, 60), (1_000_000_000, 180)] {
         let (script, retry) = store(5);
-        let busy = move || {
-            Error::new(ErrorKind::Unavailable, "429").with_retry_after(Duration::from_secs(asked))
-        };
+        let busy = move || Error::unavailable("429").with_retry_after(Duration::from_secs(asked));
         script.script("k", [ok().refuse(busy)]);
         assert_eq!(
             retry.read("k").await.unwrap(),
@@ -179,9 +174,7 @@ async fn row_53_a_pause_that_the_service_asks_for_is_kept_up_to_the_deadline() {
         assert!((pause - waited as f64).abs() < 0.11, "{asked}: {pause}");
     }
     let (script, retry) = store(5);
-    script.usual(
-        ok().refuse(|| Error::new(ErrorKind::Unavailable, "429").with_retry_after(Duration::MAX)),
-    );
+    script.usual(ok().refuse(|| Error::unavailable("429").with_retry_after(Duration::MAX)));
     assert!(retry.read("k").await.is_err());
     assert_eq!(script.requests().len(), 2);
 }

@@ -1,6 +1,7 @@
 use super::super::tests::{node, segment};
 use super::super::{PartKind, SegmentStats};
 use super::*;
+use crate::ErrorKind;
 use crate::{DataLoader, Graph, Histogram};
 
 const BATCHES: u64 = 100;

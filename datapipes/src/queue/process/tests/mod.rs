@@ -436,7 +436,7 @@ impl Wire for Broken {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         to.raw(&[1]);
         if self.0 {
-            Err(Error::new(ErrorKind::Unsupported, "a door"))
+            Err(Error::unsupported("a door"))
         } else {
             Ok(())
         }

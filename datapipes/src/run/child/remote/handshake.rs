@@ -169,7 +169,7 @@ pub(super) async fn turn_away<T>(ends: &mut Ends, why: &str) -> Result<T> {
 /// Always: the reason.
 pub(super) async fn refuse<T>(ends: &mut Ends, why: String) -> Result<T> {
     ends.send(&(false, why.clone())).await?;
-    Err(Error::new(ErrorKind::Denied, why))
+    Err(Error::denied(why))
 }
 
 /// Greets a trainer, as a worker.
@@ -201,10 +201,7 @@ pub(super) async fn enter(
     ends.send(expected("worker").as_bytes()).await?;
     let verdict = ends.receive(verdict).await;
     if !is_known {
-        return Err(Error::new(
-            ErrorKind::Denied,
-            "the trainer has another token",
-        ));
+        return Err(Error::denied("the trainer has another token"));
     }
     verdict?;
     ends.take.set_most(MOST_KNOWN);
@@ -238,10 +235,10 @@ fn verdict(from: &mut Reader<'_>) -> Result<()> {
         return Ok(());
     }
     let why = String::decode(from)?;
-    Err(Error::new(
-        ErrorKind::Denied,
-        format!("the trainer refuses this worker: {}", escape(&why)),
-    ))
+    Err(Error::denied(format!(
+        "the trainer refuses this worker: {}",
+        escape(&why)
+    )))
 }
 
 fn prove(

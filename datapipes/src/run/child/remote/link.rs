@@ -76,8 +76,7 @@ impl Trainer {
             })
         }
         #[cfg(not(feature = "remote-tls"))]
-        Err(Error::new(
-            ErrorKind::Unsupported,
+        Err(Error::unsupported(
             "this program is built without the feature `remote-tls`",
         ))
     }
@@ -118,7 +117,7 @@ impl Trainer {
                  sides",
                 escape(&self.url)
             );
-            return Err(Error::new(ErrorKind::Denied, message));
+            return Err(Error::denied(message));
         }
         Ok(stream)
     }

@@ -46,10 +46,9 @@ where
     let stream = tokio::io::join(BufReader::with_capacity(BUFFER, read), write);
     let accepted = TlsAcceptor::from(identity.0.clone()).accept(stream).await;
     let stream = accepted.map_err(|error| match alert(&error).and_then(refused) {
-        Some(why) => Error::new(
-            ErrorKind::Denied,
-            format!("it does not accept the certificate of this trainer: {why}"),
-        ),
+        Some(why) => Error::denied(format!(
+            "it does not accept the certificate of this trainer: {why}"
+        )),
         None => Error::io(error),
     })?;
     let binding = binding(stream.get_ref().1)?;
@@ -107,21 +106,17 @@ impl Trust {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let host = ServerName::try_from(host.to_owned()).map_err(|_| {
             let message = format!("`{}` is no name of a host", escape(host));
-            Error::new(ErrorKind::Config, message)
+            Error::config(message)
         })?;
         let path = std::env::var_os(CA).ok_or_else(|| {
             let message = format!(
                 "{CA} is not set: it is the path of a PEM file with the certificate of the trainer, or of its issuer"
             );
-            Error::new(ErrorKind::Config, message)
+            Error::config(message)
         })?;
         let roots = certificates(Path::new(&path)).map_err(|error| error.within(CA))?;
-        let config = config(roots).map_err(|error| {
-            Error::new(
-                ErrorKind::Config,
-                format!("the certificates of {CA}: {error}"),
-            )
-        })?;
+        let config = config(roots)
+            .map_err(|error| Error::config(format!("the certificates of {CA}: {error}")))?;
         Ok(Trust {
             address: address.to_owned(),
             host,
@@ -192,7 +187,7 @@ impl Trust {
             ),
             error => format!("no TLS connection to the trainer at {address}: {error}"),
         };
-        Error::new(ErrorKind::Denied, message)
+        Error::denied(message)
     }
 }
 

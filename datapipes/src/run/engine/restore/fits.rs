@@ -6,7 +6,7 @@ use super::resume::Cursors;
 use crate::checkpoint::Cursor;
 use crate::graph::{FlowNode, Op};
 use crate::run::engine::Engine;
-use crate::{Arity, Error, ErrorKind, Result};
+use crate::{Arity, Error, Result};
 
 impl Engine {
     /// Checks that nodes can be set to these positions.
@@ -21,16 +21,12 @@ impl Engine {
                 continue;
             };
             if !can_have(node, cursor) {
-                return Err(Error::new(
-                    ErrorKind::Corrupt,
-                    "a snapshot that no such node can take",
-                )
-                .at(&node.name));
+                return Err(Error::corrupt("a snapshot that no such node can take").at(&node.name));
             }
             if !cuts.are(id, node, cursor) {
                 let message = "its segment is another one than in the checkpoint: its neighbours, \
                                concurrency or processes have changed";
-                return Err(Error::new(ErrorKind::Config, message).at(&node.name));
+                return Err(Error::config(message).at(&node.name));
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::task::{self, Poll, ready};
 
 use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks};
 use crate::items::Demand;
-use crate::{Error, ErrorKind, Wanted};
+use crate::{Error, Wanted};
 
 /// Number of chunks without output after which other tasks get their turn.
 const CHUNKS_PER_POLL: usize = 32;
@@ -125,7 +125,7 @@ impl ErasedChunks for SkipDelivered {
                     self.run.0,
                     self.wanted.from()
                 );
-                let error = Error::new(ErrorKind::Config, message).at(&self.node);
+                let error = Error::config(message).at(&self.node);
                 return Poll::Ready(Some(self.edge.fail_chunk(error)));
             };
             let places = self.places(chunk.len);

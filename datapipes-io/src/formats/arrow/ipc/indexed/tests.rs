@@ -7,6 +7,7 @@ use futures::executor::block_on;
 use super::*;
 use crate::formats::ArrowRows;
 use crate::testing::read_all;
+use datapipes::ErrorKind;
 
 macro_rules! data {
     ($name:literal) => {

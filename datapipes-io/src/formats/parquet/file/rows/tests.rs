@@ -18,6 +18,7 @@ use super::*;
 use crate::formats::{Parquet, ParquetRows};
 use crate::stores::{Get, InMemory, Meta, Object, Store};
 use crate::testing::read_all;
+use datapipes::ErrorKind;
 
 /// Rows of a table with nulls, words that repeat, lists and structs.
 const ROWS: usize = 1000;
