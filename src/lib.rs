@@ -17,4 +17,6 @@ mod guide {
     }
     #[cfg(feature = "text")]
     chapters! { text = "text.md" }
+    #[cfg(feature = "audio")]
+    chapters! { audio = "audio.md" }
 }
