@@ -3,12 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::str::FromStr;
 
+use datapipes::BoxError;
+
 /// Prints a text. A reader that has gone is no failure.
-pub fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+///
+/// # Errors
+/// Other errors of standard output, which they name.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), BoxError> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}").into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Arguments of a command.
@@ -35,8 +46,8 @@ impl Args {
         let mut given = given.map(text);
         while let Some(arg) = given.next() {
             if ["-h", "--help"].contains(&&*arg) {
-                say(usage);
-                std::process::exit(0);
+                let printed = print(format!("{usage}\n"));
+                std::process::exit(i32::from(printed.is_err()));
             }
             let (key, value) = match (arg.strip_prefix("--"), arg.split_once('=')) {
                 (Some(key), None) if flags.contains(&key) => (key.to_owned(), String::new()),

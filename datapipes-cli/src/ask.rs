@@ -3,12 +3,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
 
 use datapipes::BoxError;
 
-use crate::args::{Args, refuse};
+use crate::args::{Args, print, refuse};
 
 /// Question of a command.
 pub struct Question {
@@ -73,7 +72,7 @@ pub fn ask(mut program: Command, question: Question) -> Result<ExitCode, BoxErro
         .status()
         .map_err(|error| format!("{name}: {error}"))?;
     match fs::read(&answer) {
-        Ok(text) => std::io::stdout().write_all(&text)?,
+        Ok(text) => print(text)?,
         Err(_) if status.success() => {
             let help = format!("add `if loader.{method}()? {{ return Ok(()) }}` after `build`");
             return Err(format!("{name} ended without an answer: {help}").into());

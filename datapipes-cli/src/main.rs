@@ -51,14 +51,9 @@ fn main() -> ExitCode {
         "worker" => worker::main(given),
         #[cfg(not(unix))]
         "worker" => args::refuse("worker needs Linux", USAGE),
-        "-h" | "--help" => {
-            args::say(USAGE);
-            Ok(ExitCode::SUCCESS)
-        }
-        "-V" | "--version" => {
-            args::say(concat!("datapipes ", env!("CARGO_PKG_VERSION")));
-            Ok(ExitCode::SUCCESS)
-        }
+        "-h" | "--help" => args::print(format!("{USAGE}\n")).map(|()| ExitCode::SUCCESS),
+        "-V" | "--version" => args::print(concat!("datapipes ", env!("CARGO_PKG_VERSION"), "\n"))
+            .map(|()| ExitCode::SUCCESS),
         other => args::refuse(
             &format!(
                 "there is no command {other}; there are blame, inspect, lock, tokenize, top, tune and worker"

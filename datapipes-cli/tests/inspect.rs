@@ -329,3 +329,26 @@ fn a_repository_of_the_hub_is_listed_and_its_files_are_read() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("HF_HUB_OFFLINE is set"), "{said}");
 }
+
+#[test]
+fn a_shard_is_packed_although_the_reader_of_the_lines_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    // More lines than are buffered.
+    let mut writer = SampleWriter::new(Vec::new());
+    for key in 0..500 {
+        let sample = Sample::new(format!("{key:03}")).with("txt", "a");
+        writer.write(&sample).unwrap();
+    }
+    let path = write(&folder, "s.tar", writer.finish().unwrap());
+    let (reader, gone) = std::io::pipe().unwrap();
+    drop(reader);
+    let again = folder.path().join("again.tar");
+    let status = Command::new(env!("CARGO_BIN_EXE_datapipes"))
+        .args(["inspect", path.to_str().unwrap()])
+        .args(["--pack", again.to_str().unwrap()])
+        .stdout(gone)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_eq!(lines(&again, &["--as", "samples"]).0.len(), 500);
+}

@@ -173,3 +173,41 @@ fn inspect_and_tokenize_refuse_what_has_changed_since() {
     let (passed, said) = run(&["inspect", "data", "--limit", "1", "--as", "bytes"]);
     assert!(!passed, "{said}");
 }
+
+#[test]
+fn a_reader_that_has_gone_does_not_change_the_exit_status_and_a_full_disk_is_named() {
+    let folder = data();
+    let run = |args: &[&str], to: std::process::Stdio| {
+        Command::new(env!("CARGO_BIN_EXE_datapipes"))
+            .args(args)
+            .current_dir(folder.path())
+            .stdout(to)
+            .output()
+            .unwrap()
+    };
+    let gone = || std::io::pipe().unwrap().1.into();
+    let written = run(&["lock", "data", "data.lock"], gone());
+    assert_eq!(written.status.code(), Some(0), "{written:?}");
+    fs::remove_file(folder.path().join("data/notes")).unwrap();
+    let checked = run(&["lock", "data", "data.lock", "--check"], gone());
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    assert!(checked.stderr.is_empty(), "{checked:?}");
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let full = || {
+        let full = fs::File::options().write(true).open("/dev/full");
+        full.unwrap().into()
+    };
+    for args in [
+        &["lock", "data", "data.lock", "--check"][..],
+        &["lock", "data", "data.lock"],
+        &["inspect", "data"],
+        &["--help"],
+    ] {
+        let refused = run(args, full());
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let said = text(&refused.stderr);
+        assert!(said.starts_with("error: standard output: "), "{said}");
+    }
+}

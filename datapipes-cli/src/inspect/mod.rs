@@ -17,7 +17,7 @@ pub mod shown;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,8 +83,6 @@ pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError>
     ) {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => Ok(ExitCode::FAILURE),
-        // The reader of the pipe has ended.
-        Err(error) if broken_pipe(&*error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
 }
@@ -105,7 +103,7 @@ fn run(
     tokenizer: Option<String>,
     outputs: &Outputs,
 ) -> Result<bool, BoxError> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut printed = Printed::new();
     let seen_as = if outputs.pack.is_some() && seen_as == As::Auto {
         As::Samples
     } else {
@@ -122,8 +120,8 @@ fn run(
     let (graph, unlisted) = match found {
         Ok(found) => found,
         Err(error) => {
-            writeln!(out, "{}", failure(&error, place))?;
-            out.flush()?;
+            printed.line(&failure(&error, place))?;
+            printed.end()?;
             return Ok(false);
         }
     };
@@ -140,12 +138,13 @@ fn run(
         .map(|error| Ok(Err(error)))
         .chain(loader.epoch(0).blocking())
     {
-        if shown == limit {
+        let is_wanted = printed.is_read || dump.is_some() || pack.is_some();
+        if shown == limit || !is_wanted {
             break;
         }
         match item? {
             Ok(item) => {
-                writeln!(out, "{}", item.json)?;
+                printed.line(&item.json)?;
                 if let (Some(dump), Some(array)) = (&mut dump, &item.array) {
                     dump.write(&array.name, &array.npy)?;
                 }
@@ -154,7 +153,7 @@ fn run(
                 }
             }
             Err(error) => {
-                writeln!(out, "{}", failure(&error, place))?;
+                printed.line(&failure(&error, place))?;
                 failed += 1;
                 if !skips {
                     break;
@@ -163,7 +162,7 @@ fn run(
         }
         shown += 1;
     }
-    out.flush()?;
+    printed.end()?;
     if let Some(pack) = pack.filter(|_| skips || failed == 0) {
         pack.publish()?;
     }
@@ -182,10 +181,41 @@ fn failure(error: &datapipes::Error, place: &str) -> serde_json::Value {
     json!({ "error": format!("{:?}", error.kind()), "node": node, "item": item, "cause": error.cause() })
 }
 
-fn broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// Lines of standard output, as long as somebody reads them.
+struct Printed {
+    out: BufWriter<StdoutLock<'static>>,
+    is_read: bool,
+}
+
+impl Printed {
+    fn new() -> Printed {
+        Printed {
+            out: BufWriter::new(io::stdout().lock()),
+            is_read: true,
+        }
+    }
+
+    fn line(&mut self, item: &serde_json::Value) -> Result<(), BoxError> {
+        if !self.is_read {
+            return Ok(());
+        }
+        let written = writeln!(self.out, "{item}");
+        self.after(written)
+    }
+
+    fn end(&mut self) -> Result<(), BoxError> {
+        let written = self.out.flush();
+        self.after(written)
+    }
+
+    /// Notes that the reader has gone, which is no failure.
+    fn after(&mut self, written: io::Result<()>) -> Result<(), BoxError> {
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.is_read = false,
+            written => written.map_err(|error| format!("standard output: {error}"))?,
+        }
+        Ok(())
+    }
 }
 
 /// A shard that appears when it is complete, since it may replace one of its own inputs.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datapipes::BoxError;
 use datapipes_io::stores::{self, Lockfile, Store, StoreExt};
 
-use crate::args::{Args, refuse};
+use crate::args::{Args, print, refuse};
 
 const USAGE: &str = "datapipes lock URL_OR_PATH LOCK [--pattern PATTERN] [--digest] [--check]
 
@@ -83,7 +83,11 @@ fn write(place: &str, path: &Path, pattern: Option<String>, hash: bool) -> Resul
     }
     let lock = Lockfile::of(store, &pattern, hash)?;
     lock.save(path)?;
-    println!("{} files in {}", lock.files().len(), path.display());
+    print(format!(
+        "{} files in {}\n",
+        lock.files().len(),
+        path.display()
+    ))?;
     Ok(true)
 }
 
@@ -118,8 +122,9 @@ fn check(place: &str, path: &Path) -> Result<bool, BoxError> {
     let hash = lock.files().iter().any(|file| file.blake3.is_some());
     let now = Lockfile::of(stores::open(place)?, lock.pattern(), hash)?;
     let differences = lock.differences(now.files());
-    for difference in &differences {
-        println!("{difference}");
-    }
+    let lines = differences
+        .iter()
+        .map(|difference| format!("{difference}\n"));
+    print(lines.collect::<String>())?;
     Ok(differences.is_empty())
 }

@@ -9,13 +9,13 @@ mod tests;
 mod view;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use datapipes::BoxError;
 
 use self::view::View;
-use crate::args::{Args, refuse};
+use crate::args::{Args, print, refuse};
 
 const USAGE: &str = "datapipes top [PID|PID-LOADER|PATH] [OPTIONS]
 
@@ -45,24 +45,16 @@ pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError>
 fn run(args: &Args) -> Result<(), BoxError> {
     let sockets = find::sockets(args.words.first().map(String::as_str))?;
     if args.has("json") {
-        return print(&find::lines(&sockets)?);
+        return print(find::lines(&sockets)?);
     }
     if let Some(list) = find::list_of_several(&sockets) {
-        return print(&list);
+        return print(list);
     }
     let (at, first) = find::first_running(&sockets)?;
     if args.has("once") || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let view = View::new(&sockets[at], Some(first), sockets.len());
-        print(&draw::page(&view))
+        print(draw::page(&view))
     } else {
         screen::watch(&sockets, at)
-    }
-}
-
-/// Prints a text. A reader that has gone is no reason to fail.
-fn print(text: &str) -> Result<(), BoxError> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
     }
 }
