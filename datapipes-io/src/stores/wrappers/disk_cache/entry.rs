@@ -1,20 +1,23 @@
 //! Encoding of an object as a file of the cache, without I/O.
 //!
-//! `magic and version of the format, 8 bytes | BLAKE3 of all that follows, 32 | length of the key,
-//! 4 | key | 0, or 1 and the length of the version, 4, and the version | size of the whole object,
-//! 8 | where the range begins, 8 | content`, numbers with the lowest byte first.
+//! `magic and version of the format, 8 bytes | BLAKE3 of the entry's name and all that follows, 32 |
+//! length of the key, 4 | key | 0, or 1 and the length of the version, 4, and the version | size of
+//! the whole object, 8 | where the range begins, 8 | content`, numbers with the lowest byte first.
 
 use bytes::{Buf, Bytes};
 
+use super::folder::Id;
 use crate::stores::Meta;
 
 const MAGIC: &[u8; 8] = b"dpcache1";
 const SUM: usize = MAGIC.len() + 32;
+/// Size of an object that the store does not tell.
+const UNKNOWN: u64 = u64::MAX;
 
 /// An object, or a range of an object, in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Metadata of the whole object. An unknown size is replaced by the size of the content.
+    /// Metadata of the whole object.
     pub meta: Meta,
     /// Position of the content in the object.
     pub start: u64,
@@ -22,8 +25,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns the bytes before the content.
-    pub(super) fn head(&self) -> Vec<u8> {
+    /// Returns the bytes before the content of an entry of this name.
+    pub(super) fn head(&self, id: &Id) -> Vec<u8> {
         let mut head = vec![0; SUM];
         let mut text = |text: &str| {
             head.extend((text.len() as u32).to_le_bytes());
@@ -38,26 +41,21 @@ impl Entry {
                 head.extend(version.as_bytes());
             }
         }
-        head.extend(
-            self.meta
-                .size
-                .unwrap_or(self.data.len() as u64)
-                .to_le_bytes(),
-        );
+        head.extend(self.meta.size.unwrap_or(UNKNOWN).to_le_bytes());
         head.extend(self.start.to_le_bytes());
-        let mut hash = blake3::Hasher::new();
-        hash.update(&head[SUM..]).update(&self.data);
+        let sum = sum(id, &[&head[SUM..], &self.data]);
         head[..MAGIC.len()].copy_from_slice(MAGIC);
-        head[MAGIC.len()..SUM].copy_from_slice(hash.finalize().as_bytes());
+        head[MAGIC.len()..SUM].copy_from_slice(sum.as_bytes());
         head
     }
 
-    /// Parses a cache file; returns `None` if any bit is wrong.
-    pub(super) fn parse(mut file: Bytes) -> Option<Entry> {
+    /// Parses the cache file of this name; returns `None` if any bit is wrong, or it is that of
+    /// another entry.
+    pub(super) fn parse(id: &Id, mut file: Bytes) -> Option<Entry> {
         if file.len() < SUM || file[..MAGIC.len()] != *MAGIC {
             return None;
         }
-        if *blake3::hash(&file[SUM..]).as_bytes() != file[MAGIC.len()..SUM] {
+        if *sum(id, &[&file[SUM..]]).as_bytes() != file[MAGIC.len()..SUM] {
             return None;
         }
         file.advance(SUM);
@@ -71,7 +69,7 @@ impl Entry {
             0 => None,
             _ => Some(text(&mut file)?),
         };
-        let size = Some(file.try_get_u64_le().ok()?);
+        let size = Some(file.try_get_u64_le().ok()?).filter(|size| *size != UNKNOWN);
         let start = file.try_get_u64_le().ok()?;
         Some(Entry {
             meta: Meta { key, size, version },
@@ -81,9 +79,20 @@ impl Entry {
     }
 }
 
+fn sum(id: &Id, parts: &[&[u8]]) -> blake3::Hash {
+    let mut hash = blake3::Hasher::new();
+    hash.update(id.as_bytes());
+    for part in parts {
+        hash.update(part);
+    }
+    hash.finalize()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ID: Id = Id::from_bytes([5; 32]);
 
     fn entry(version: Option<&str>) -> Entry {
         let meta = Meta {
@@ -102,21 +111,33 @@ mod tests {
     fn row_85_what_was_kept_comes_back_and_every_flipped_bit_and_cut_is_noticed() {
         for version in [None, Some(""), Some("\"etag\"")] {
             let entry = entry(version);
-            let file = [&entry.head(), &*entry.data].concat();
-            assert_eq!(Entry::parse(file.clone().into()), Some(entry));
+            let file = [&entry.head(&ID), &*entry.data].concat();
+            assert_eq!(Entry::parse(&ID, file.clone().into()), Some(entry));
+            assert_eq!(
+                Entry::parse(&Id::from_bytes([6; 32]), file.clone().into()),
+                None
+            );
             for at in 0..file.len() {
                 for bit in 0..8 {
                     let mut wrong = file.clone();
                     wrong[at] ^= 1 << bit;
-                    assert_eq!(Entry::parse(wrong.into()), None, "byte {at}");
+                    assert_eq!(Entry::parse(&ID, wrong.into()), None, "byte {at}");
                 }
                 assert_eq!(
-                    Entry::parse(Bytes::copy_from_slice(&file[..at])),
+                    Entry::parse(&ID, Bytes::copy_from_slice(&file[..at])),
                     None,
                     "cut at {at}"
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_size_that_is_not_known_stays_so() {
+        let mut entry = entry(None);
+        entry.meta.size = None;
+        let file = [&entry.head(&ID), &*entry.data].concat();
+        assert_eq!(Entry::parse(&ID, file.into()), Some(entry));
     }
 
     #[test]
@@ -127,8 +148,8 @@ mod tests {
             &[1, 0, 0, 0, 255, 0],
             &[],
         ] {
-            let file = [MAGIC, &blake3::hash(rest).as_bytes()[..], rest].concat();
-            assert_eq!(Entry::parse(file.into()), None);
+            let file = [MAGIC, &sum(&ID, &[rest]).as_bytes()[..], rest].concat();
+            assert_eq!(Entry::parse(&ID, file.into()), None);
         }
     }
 }

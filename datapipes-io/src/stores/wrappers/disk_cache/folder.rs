@@ -177,8 +177,9 @@ impl Folder {
             std::thread::sleep(Duration::from_millis(1));
         }
         let bytes = folder.scan()?;
-        if lock_at_once(&open)? {
-            write_number(&mut used, bytes)?;
+        if lock_at_once(&open)? && write_number(&mut used, bytes).is_err() {
+            // The disk is full: the next writer counts.
+            used.set_len(0)?;
         }
         // The exclusive lock becomes shared; nobody changes anything before `used` is free.
         open.lock_shared()?;
@@ -253,7 +254,7 @@ impl Folder {
         let read = self.read(&mut file).await;
         let Some((entry, size)) = read
             .ok()
-            .and_then(|(data, size)| Some((Entry::parse(data)?, size)))
+            .and_then(|(data, size)| Some((Entry::parse(id, data)?, size)))
         else {
             self.remove(id);
             return None;
@@ -310,16 +311,23 @@ impl Folder {
             }
             sleep(Duration::from_millis(1)).await;
         }
-        let mut used = Used { file, bytes: 0 };
+        let mut used = Used {
+            file,
+            bytes: 0,
+            written: None,
+        };
         let mut number = [0; 8];
         used.file.rewind()?;
-        used.bytes = match used.file.read_exact(&mut number) {
-            Ok(()) => u64::from_le_bytes(number),
-            Err(_) => self.scan()?,
-        };
-        used.bytes = used
-            .bytes
-            .saturating_sub(self.owed.swap(0, Ordering::Relaxed));
+        let known = used.file.read_exact(&mut number).is_ok();
+        // A scan counts what is there, without what was freed.
+        let freed = self.owed.swap(0, Ordering::Relaxed);
+        if known {
+            let bytes = u64::from_le_bytes(number);
+            used.written = Some(bytes);
+            used.bytes = bytes.saturating_sub(freed);
+        } else {
+            used.bytes = self.scan()?;
+        }
         Ok(used)
     }
 
@@ -369,8 +377,9 @@ impl Folder {
         // The file gets its final length, so that processes that count the files include it.
         file.set_len(size)?;
         used.bytes += size;
+        let reserved = Reserved { folder: self, size };
         used.write()?;
-        Ok(Some((Reserved { folder: self, size }, temp, file)))
+        Ok(Some((reserved, temp, file)))
     }
 
     /// Inserts an entry, and replaces the previous one. Returns `false` if there is no room.
@@ -381,7 +390,7 @@ impl Folder {
         evict: Evict,
         sync: bool,
     ) -> io::Result<bool> {
-        let head = entry.head();
+        let head = entry.head(id);
         let size = (head.len() + entry.data.len()) as u64;
         let Some((reserved, temp, file)) = self.reserve(size, evict).await? else {
             return Ok(false);
@@ -422,16 +431,24 @@ impl Folder {
 struct Used<'a> {
     file: tokio::sync::MutexGuard<'a, File>,
     bytes: u64,
+    /// The number in the file, if it is known.
+    written: Option<u64>,
 }
 
 impl Used<'_> {
     fn write(&mut self) -> io::Result<()> {
-        write_number(&mut self.file, self.bytes)
+        write_number(&mut self.file, self.bytes)?;
+        self.written = Some(self.bytes);
+        Ok(())
     }
 }
 
 impl Drop for Used<'_> {
     fn drop(&mut self) {
+        // What was freed before something failed is free.
+        if self.written.is_some_and(|written| written != self.bytes) {
+            let _ = self.write();
+        }
         let _ = self.file.unlock();
     }
 }

@@ -31,9 +31,10 @@ use crate::sync::lock;
 ///   recently used entries are evicted ([`evict`](DiskCache::evict)). An object larger than an
 ///   eighth of the limit, or of unknown length, is not cached.
 /// - **Right or absent.** An entry is written under another name, synced to the disk and renamed,
-///   and holds key, version and a BLAKE3 sum of its whole content. The entry is read whole and
-///   checked before its first byte is returned; a damaged or truncated entry is removed and the
-///   object requested again. Neither a crash nor a power failure leads to wrong data.
+///   and holds key, version and a BLAKE3 sum of its name and whole content. The entry is read whole
+///   and checked before its first byte is returned; an entry that is damaged, truncated, or in the
+///   place of another, is removed and the object requested again. Neither a crash nor a power failure
+///   leads to wrong data.
 /// - **Versions.** Entries are returned without asking whether the store has a newer version,
 ///   unless a version is requested ([`Get::version`]) and differs, or
 ///   [`check_versions`](DiskCache::check_versions) is set. The entries of a store with revisions
@@ -154,11 +155,10 @@ impl<S: Store> DiskCache<S> {
         hash.finalize()
     }
 
-    /// Returns the entry, if it is the requested object and version.
-    async fn here(&self, id: &Id, key: &str, version: &Option<String>) -> Option<Entry> {
+    /// Returns the entry, if it has the requested version.
+    async fn here(&self, id: &Id, version: &Option<String>) -> Option<Entry> {
         let entry = self.folder.load(id).await?;
-        (entry.meta.key == key && (version.is_none() || *version == entry.meta.version))
-            .then_some(entry)
+        (version.is_none() || *version == entry.meta.version).then_some(entry)
     }
 
     async fn fetch(
@@ -168,7 +168,7 @@ impl<S: Store> DiskCache<S> {
         get: Get,
         passed: &mut Option<Object>,
     ) -> Result<Option<Entry>> {
-        if let Some(entry) = self.here(id, key, &get.version).await {
+        if let Some(entry) = self.here(id, &get.version).await {
             return Ok(Some(entry));
         }
         let object = self.inner.get(key, get).await?;

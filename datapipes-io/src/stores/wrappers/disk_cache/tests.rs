@@ -159,6 +159,19 @@ async fn row_85_a_flipped_byte_a_cut_and_another_version_are_requested_anew() {
     fs::copy(other.into_iter().find(|path| *path != file).unwrap(), &file).unwrap();
     assert!(read(&script, &cache, "k1").await);
 
+    // An entry under the name of another range of the same length.
+    let other_range = tempfile::tempdir().unwrap();
+    let (_, ranges) = self::cache(&other_range);
+    let first = || ranges.get("k1", Get::range(0..10));
+    first().await.unwrap();
+    let name = files(&other_range, "e-")[0].0.clone();
+    ranges.get("k1", Get::range(10..20)).await.unwrap();
+    let second = files(&other_range, "e-");
+    let second = second.iter().find(|(file, _)| *file != name).unwrap();
+    let place = |name: &str| other_range.path().join("cache").join(name);
+    fs::copy(place(&second.0), place(&name)).unwrap();
+    assert_eq!(first().await.unwrap().range, 0..10);
+
     script.put("k1", vec![1; 5000]);
     let new = script.head("k1").await.unwrap().version;
     assert!(
@@ -260,6 +273,27 @@ async fn row_83_any_failing_write_costs_no_item_and_leaves_nothing() {
         assert_eq!(counted(&dir), bytes(&dir), "step {n}");
     }
     assert_eq!(failures, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_83_room_that_was_made_in_vain_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (script, cache) = cache(&dir);
+    // Fails after its bytes were counted, and the next before it counts.
+    for (step, key) in [(2, "k1"), (1, "k2")] {
+        cache.folder.fail.store(step, Ordering::Relaxed);
+        assert!(read(&script, &cache, key).await);
+        tokio::time::advance(REST).await;
+    }
+    assert_eq!((counted(&dir), bytes(&dir)), (0, 0));
+    for n in 0..30 {
+        read(&script, &cache, &format!("k{n}")).await;
+    }
+    let full = bytes(&dir);
+    cache.folder.fail.store(1, Ordering::Relaxed);
+    assert!(read(&script, &cache, "k40").await);
+    assert!(bytes(&dir) < full, "an entry was evicted");
+    assert_eq!(counted(&dir), bytes(&dir));
 }
 
 #[tokio::test]
@@ -501,13 +535,18 @@ async fn row_86_two_processes_use_one_folder_and_one_dies() {
 
 #[tokio::test]
 async fn row_83_a_limit_on_the_size_of_files_costs_no_item() {
-    let dir = tempfile::tempdir().unwrap();
-    // Four blocks of 512 bytes, and the signal ignored, so that writes fail half-way.
-    let status = child(&dir, "limited", "trap '' XFSZ; ulimit -f 4;")
-        .status()
-        .unwrap();
-    assert!(status.success() && dir.path().join("limited").exists());
-    assert_eq!(bytes(&dir), 0);
+    // No block, or four of 512 bytes, and the signal ignored, so that writes fail half-way.
+    for blocks in [0, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let limit = format!("trap '' XFSZ; ulimit -f {blocks};");
+        let status = child(&dir, "limited", &limit).status().unwrap();
+        assert!(status.success() && dir.path().join("limited").exists());
+        assert_eq!(bytes(&dir), 0);
+        // Another process, without a limit, counts from what is there.
+        let (script, cache) = cache(&dir);
+        read(&script, &cache, "k1").await;
+        assert_eq!(counted(&dir), bytes(&dir));
+    }
 }
 
 #[tokio::test]
