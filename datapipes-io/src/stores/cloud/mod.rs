@@ -483,7 +483,12 @@ impl Store for Cloud {
         }
         // Stores that the user made list whole folders.
         let folder = &full[..full.rfind('/').map_or(0, |at| at + 1)];
-        let found = self.client().objects.list(Some(&Path::from(folder)));
+        // `Path::from` would encode letters of the name.
+        let Ok(folder) = Path::parse(folder) else {
+            // No key begins like this.
+            return futures::stream::empty().boxed();
+        };
+        let found = self.client().objects.list(Some(&folder));
         let found = found.map_err({
             let url = self.0.url.clone();
             move |error| errors::translate(&url, &error, &link::Answer::default())

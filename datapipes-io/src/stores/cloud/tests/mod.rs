@@ -501,13 +501,18 @@ async fn keys_of_a_profile_that_come_from_elsewhere_are_an_error_that_says_so() 
 async fn any_object_store_is_a_store() {
     use object_store::ObjectStoreExt;
     let theirs = object_store::memory::InMemory::new();
-    for key in ["a/1", "a/2", "ab/1", "b"] {
-        theirs.put(&key.into(), key.into()).await.unwrap();
+    for key in ["a/1", "a/2", "ab/1", "b", "c #1 [100%]/~x", "c #1 [100%]/y"] {
+        let path = object_store::path::Path::parse(key).unwrap();
+        theirs.put(&path, key.into()).await.unwrap();
     }
     let store = Cloud::from_object_store("mem://user:SECRET@place?SECRET", Arc::new(theirs));
     assert_eq!(store.url(), "mem://place/");
     assert_eq!(keys(&store, "a").await.unwrap(), ["a/1", "a/2", "ab/1"]);
     assert_eq!(keys(&store, "a/").await.unwrap(), ["a/1", "a/2"]);
+    let below = keys(&store, "c #1 [100%]/~").await.unwrap();
+    assert_eq!(below, ["c #1 [100%]/~x"]);
+    assert_eq!(store.read(&below[0]).await.unwrap(), below[0]);
+    assert_eq!(keys(&store, "a//").await.unwrap(), [""; 0]);
     let object = store.get("a/1", Get::range(1..9)).await.unwrap();
     let version = object.meta.version.clone();
     assert_eq!(object.bytes().await.unwrap(), "/1");
