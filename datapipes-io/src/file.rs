@@ -90,8 +90,8 @@ impl FileRef {
 
     /// Returns the name: the path relative to the root under which the file was listed.
     ///
-    /// Bytes that are not UTF-8 are shown as `\xNN`, so that different files always have different
-    /// names. The path itself is unchanged.
+    /// Bytes that are not UTF-8 are shown as `\xNN`, so that files that differ in such bytes have
+    /// different names. The path itself is unchanged.
     pub fn name(&self) -> Cow<'_, str> {
         let bytes = self.path.as_os_str().as_encoded_bytes();
         readable(bytes.get(self.name_at..).unwrap_or(bytes))

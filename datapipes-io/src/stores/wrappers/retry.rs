@@ -31,7 +31,8 @@ use crate::sync::lock;
 ///   requested again only if none of it was returned yet.
 /// - [`read`](Store::read) returns nothing before the end, so it may also begin again from the
 ///   start, and does so if the object has no version, was replaced, or cannot be requested in part.
-/// - A listing that breaks off begins again, and the keys that were already returned are skipped.
+/// - A listing that breaks off begins again, and the keys and errors that were already returned are
+///   skipped.
 ///   The listing must have the same order each time; otherwise the error is `Changed`.
 /// - For one request, tries are counted over its whole body; each mebibyte that arrives resets the
 ///   count.
@@ -428,6 +429,9 @@ impl<S: Store> Store for Retry<S> {
             prefix: prefix.to_owned(),
             last: None,
             given: 0,
+            behind: None,
+            failed: 0,
+            failed_again: 0,
             ascending: true,
         };
         let next = |listing: Option<Listing<S>>| async {
@@ -451,17 +455,20 @@ struct Listing<S> {
     last: Option<String>,
     given: u64,
     ascending: bool,
+    /// Number of already returned entries seen in the current listing, as long as it has begun again
+    /// and returned nothing.
+    behind: Option<u64>,
+    /// Number of errors that were returned, and of those in the current listing.
+    failed: u64,
+    failed_again: u64,
 }
 
 impl<S: Store> Listing<S> {
     /// Returns the next entry; or an error, and true if more entries may follow.
     async fn next(&mut self) -> Result<Option<Meta>, (Error, bool)> {
-        // Number of already returned entries seen in the current listing, while it has just begun
-        // again.
-        let mut behind = None;
         loop {
             match self.listed.next().await {
-                None if behind.is_some_and(|known| known < self.given) && !self.ascending => {
+                None if self.behind.is_some_and(|known| known < self.given) && !self.ascending => {
                     return Err((self.changed(), false));
                 }
                 None => return Ok(None),
@@ -471,11 +478,17 @@ impl<S: Store> Listing<S> {
                         .await
                         .map_err(|error| (error, false))?;
                     self.listed = self.shared.inner.list(&self.prefix);
-                    behind = Some(0);
+                    (self.behind, self.failed_again) = (Some(0), 0);
                 }
-                Some(Err(error)) => return Err((error, true)),
+                Some(Err(error)) => {
+                    self.failed_again += 1;
+                    if self.failed_again > self.failed {
+                        self.failed = self.failed_again;
+                        return Err((error, true));
+                    }
+                }
                 Some(Ok(meta)) => {
-                    match (&mut behind, &self.last) {
+                    match (&mut self.behind, &self.last) {
                         (Some(_), Some(last)) if self.ascending && meta.key <= *last => continue,
                         (Some(known), Some(last)) if !self.ascending && *known < self.given => {
                             *known += 1;
@@ -486,6 +499,7 @@ impl<S: Store> Listing<S> {
                         }
                         _ => {}
                     }
+                    self.behind = None;
                     self.ascending &= self.last.as_ref().is_none_or(|last| *last < meta.key);
                     self.last = Some(meta.key.clone());
                     self.given += 1;

@@ -359,7 +359,11 @@ impl Store for Shelf {
         let mut runs = self.1.lock().unwrap();
         let keys = runs.remove(0);
         let cut = (!runs.is_empty()).then(|| Err(Error::new(ErrorKind::Io, "cut").transient()));
-        stream::iter(keys.into_iter().map(|key| Ok(Meta::new(key))).chain(cut)).boxed()
+        let found = keys.into_iter().map(|key| match key {
+            "?" => Err(Error::unsupported("a name that is no key")),
+            key => Ok(Meta::new(key)),
+        });
+        stream::iter(found.chain(cut)).boxed()
     }
 }
 
@@ -387,4 +391,25 @@ async fn row_66_an_order_of_its_own_is_kept_and_a_new_one_noticed() {
     let changed = [keys(&["c", "a"]), vec![Err(ErrorKind::Changed)]].concat();
     assert_eq!(list(&[&["c", "a"], &["a", "c", "b"]]).await, changed);
     assert_eq!(list(&[&["c", "a"], &["c"]]).await, changed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_66_errors_in_the_places_of_names_come_once_and_so_do_the_names_after_them() {
+    for (runs, expected) in [
+        (
+            &[&["a", "?", "b"][..], &["a", "?", "b", "?", "c"]][..],
+            "a?b?c",
+        ),
+        (&[&["a", "b"], &["a", "?", "b", "c"]], "ab?c"),
+        (
+            &[&["c", "?", "a"], &["c", "?"], &["c", "?", "a", "b"]],
+            "c?ab",
+        ),
+    ] {
+        let runs = runs.iter().map(|run| run.to_vec()).collect();
+        let retry = Shelf(Scripted::new(), Mutex::new(runs)).retry(Backoff::default());
+        let name = |meta: Result<Meta>| meta.map_or_else(|_| "?".to_owned(), |meta| meta.key);
+        let listed: Vec<String> = retry.list("").map(name).collect().await;
+        assert_eq!(listed.concat(), expected);
+    }
 }
