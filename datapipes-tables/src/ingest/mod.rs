@@ -6,6 +6,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +24,8 @@ use super::{NewRow, Table};
 ///   returns the sums.
 /// - Rows whose keys exist already are not written again, unless [`overwrite`](Ingest::overwrite)
 ///   is set. With keys made of names ([`key`](super::key)) an ingest may therefore be stopped, or
-///   crash, and be run again; no row is ever half written.
+///   crash, and be run again; no row is ever half written. Of several rows of one key in a batch the
+///   first is written; of those in batches that are written at the same time, the last stays.
 /// - A batch that cannot be written is tried row by row, so that an error is about one sample. If
 ///   the error of the table is transient, the batch is one error; `graph.retry(3, ingest)` in place
 ///   of `graph.pipe(ingest)` retries it.
@@ -152,22 +154,21 @@ impl Ingest {
             true => vec![false; rows.len()],
             false => self.table.contains(&keys).await?,
         };
+        let mut done = Written::default();
         let mut failed = Vec::new();
         let mut fresh: Vec<(usize, NewRow)> = Vec::new();
-        for (place, (new, known)) in rows.into_iter().zip(&known).enumerate() {
+        let mut keys = HashSet::new();
+        for (place, (new, known)) in rows.into_iter().zip(known).enumerate() {
             match self.table.schema().accept(&new.values) {
-                _ if *known => {}
-                Ok(()) => fresh.push((place, new)),
+                _ if known => done.known += 1,
+                Ok(()) if self.overwrite || keys.insert(new.row.key) => fresh.push((place, new)),
+                Ok(()) => done.known += 1,
                 Err(error) => {
                     let what = format!("{}: {}", self.table.url(), new.row.key);
                     failed.push((place, error.within(what)));
                 }
             }
         }
-        let mut done = Written {
-            known: known.iter().filter(|known| **known).count() as u64,
-            ..Written::default()
-        };
         let mut count = |new: &NewRow| {
             done.written += 1;
             done.bytes += new.row.data.len() as u64;

@@ -51,6 +51,23 @@ fn numbers(count: u64) -> Graph<NewRow> {
 }
 
 #[test]
+fn of_rows_of_one_key_the_first_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = table(&folder);
+    let rows = [(1, "a"), (2, "b"), (1, "longer"), (3, "c"), (2, "longer")];
+    let rows = Graph::from_vec(rows.map(|(number, data)| sample(number, data)).to_vec());
+    let done = run(Ingest::new(table.clone()).rows(rows), OnError::fail()).unwrap();
+    let expected = Written {
+        written: 3,
+        known: 2,
+        bytes: 3,
+    };
+    assert_eq!(done, expected);
+    let first = futures::executor::block_on(table.get(sample(1, "").row.key)).unwrap();
+    assert_eq!(first.data, "a");
+}
+
+#[test]
 fn all_rows_arrive_once_and_again_is_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(&folder);
