@@ -109,6 +109,6 @@ impl Args {
 /// Ends the program, with what is wrong in its command line.
 pub fn refuse(problem: &str, usage: &str) -> ! {
     let first = usage.split("\n\n").next().unwrap_or_default();
-    eprintln!("{problem}\n{first}");
+    let _ = writeln!(std::io::stderr(), "{problem}\n{first}");
     std::process::exit(2)
 }

@@ -259,6 +259,10 @@ fn wrong_usage_is_told_from_what_is_not_there() {
             .code(),
         Some(2)
     );
+    let folder = tempfile::tempdir().unwrap();
+    let (path, to) = (write(&folder, "s.tar", shard()), folder.path());
+    let refused = lines(&path, &["--pack", to.to_str().unwrap()]);
+    assert_eq!(refused, (vec![], 1), "nothing is read in vain");
     let (shown, status) = lines(Path::new("/no/such/file.tar"), &[]);
     assert_eq!(
         (shown.len(), status, &shown[0]["error"]),
@@ -351,4 +355,18 @@ fn a_shard_is_packed_although_the_reader_of_the_lines_has_gone() {
         .unwrap();
     assert!(status.success());
     assert_eq!(lines(&again, &["--as", "samples"]).0.len(), 500);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_name_that_is_no_text_is_not_said_to_be_missing() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "b.txt", "a");
+    let name = std::ffi::OsStr::from_bytes(b"a\xff.txt");
+    std::fs::write(folder.path().join(name), "a").unwrap();
+    let (printed, status) = lines(folder.path(), &["--skip-errors"]);
+    assert_eq!((printed.len(), status), (2, 0), "{printed:?}");
+    assert_eq!(printed[0]["error"], "Unsupported", "{printed:?}");
+    assert_eq!(printed[1]["text"], "a");
 }

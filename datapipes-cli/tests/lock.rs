@@ -192,6 +192,11 @@ fn a_reader_that_has_gone_does_not_change_the_exit_status_and_a_full_disk_is_nam
     let checked = run(&["lock", "data", "data.lock", "--check"], gone());
     assert_eq!(checked.status.code(), Some(1), "{checked:?}");
     assert!(checked.stderr.is_empty(), "{checked:?}");
+    let wrong = Command::new(env!("CARGO_BIN_EXE_datapipes"))
+        .arg("unlock")
+        .stderr(std::io::pipe().unwrap().1)
+        .status();
+    assert_eq!(wrong.unwrap().code(), Some(2));
     if !cfg!(target_os = "linux") {
         return;
     }

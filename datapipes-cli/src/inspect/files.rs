@@ -172,10 +172,14 @@ fn kind(store: &Arc<dyn Store>, name: &str, head: &[u8]) -> Kind {
 }
 
 fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
+    // Files are read by their names, and such a name stands for other bytes.
     let listed = store
         .clone()
         .list_files("**")
-        .map(|file| file.name().into_owned());
+        .try_map(|file| match file.path.to_str() {
+            Some(_) => Ok(file.name().into_owned()),
+            None => Err(Error::unsupported("the name is not UTF-8")),
+        });
     let (mut names, mut errors) = (Vec::new(), Vec::new());
     for entry in listed.through(with_errors).collect()? {
         match entry {

@@ -167,7 +167,7 @@ fn run(
         pack.publish()?;
     }
     if skips && failed > 0 {
-        eprintln!("{failed} could not be read");
+        let _ = writeln!(io::stderr(), "{failed} could not be read");
     }
     Ok(skips || failed == 0)
 }
@@ -226,6 +226,10 @@ struct Pack<'a> {
 
 impl<'a> Pack<'a> {
     fn new(path: &'a Path) -> Result<Pack<'a>, BoxError> {
+        // Before the data are read, which may take hours.
+        if path.is_dir() {
+            return Err(format!("{}: a folder, not a file", path.display()).into());
+        }
         let file = NamedTempFile::new_in(folder_of(path))
             .map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Pack {
