@@ -134,6 +134,13 @@ impl Files {
         self.data(number).exists() && PARTS.iter().all(|part| self.part(part, number).exists())
     }
 
+    /// Removes the parts that a killed run left of a checkpoint of this number: with those that are
+    /// written first now they would make one of two moments.
+    fn begin(&self, number: usize) -> Result<(), CheckpointerError> {
+        let mut parts = PARTS.iter();
+        parts.try_for_each(|part| remove(&self.part(part, number)))
+    }
+
     fn newest(&self) -> Result<Option<usize>> {
         let mut newest: Option<usize> = None;
         for entry in fs::read_dir(&self.0).map_err(|error| self.failed(error))? {
@@ -229,6 +236,7 @@ impl<B: Send + 'static, O: Send + 'static> CheckpointingStrategy for WithData<B,
             match action {
                 CheckpointingAction::Delete(old) => self.late.push(old),
                 CheckpointingAction::Save => {
+                    self.interrupter.fail_on_error(self.files.begin(number));
                     match self
                         .loader
                         .checkpoint()
@@ -273,6 +281,10 @@ mod tests {
             fs::write(folder.join(other), "").unwrap();
         }
         assert_eq!(files.newest().unwrap(), Some(7));
+        // Parts of a run before do not complete a checkpoint of this one.
+        files.begin(7).unwrap();
+        fs::write(files.part(PARTS[0], 7), "").unwrap();
+        assert_eq!(files.newest().unwrap(), Some(3));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
