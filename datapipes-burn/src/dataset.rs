@@ -51,16 +51,12 @@ impl<T: Send + 'static> BurnDataset<T> {
         }
     }
 
-    /// Sets the seed of the order.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
+    datapipes::setters! {
+        /// Sets the seed of the order.
+        seed(seed: u64) => seed = seed;
 
-    /// Sets the epoch of the order.
-    pub fn epoch(mut self, epoch: u64) -> Self {
-        self.epoch = epoch;
-        self
+        /// Sets the epoch of the order.
+        epoch(epoch: u64) => epoch = epoch;
     }
 
     fn read(&self, indexes: Vec<usize>) -> Result<Vec<T>> {

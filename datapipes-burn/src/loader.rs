@@ -197,27 +197,23 @@ impl<B: Send + 'static, O: Send + 'static> BurnLoader<B, O> {
         self
     }
 
-    /// Sets the number of items in an epoch: the result of burn's `num_items`.
-    ///
-    /// Without this setting, the number is [`batch_size`](BurnLoader::batch_size) times the number
-    /// of batches, if the graph knows that number ([`DataLoader::len_hint`]). Without both
-    /// settings, batches are counted instead of items. If none of these numbers is known (samples
-    /// from archives, a filter), an epoch is one error that reports this.
-    ///
-    /// The progress never exceeds this number. If the number of batches is known, the last one
-    /// completes the epoch, however many items it has. Otherwise the number should be exact,
-    /// without the items that a last batch leaves out. Bad samples that are skipped leave the
-    /// progress below the number.
-    pub fn items(mut self, items: usize) -> Self {
-        self.given.items = Some(items);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the number of items in an epoch: the result of burn's `num_items`.
+        ///
+        /// Without this setting, the number is [`batch_size`](BurnLoader::batch_size) times the number
+        /// of batches, if the graph knows that number ([`DataLoader::len_hint`]). Without both
+        /// settings, batches are counted instead of items. If none of these numbers is known (samples
+        /// from archives, a filter), an epoch is one error that reports this.
+        ///
+        /// The progress never exceeds this number. If the number of batches is known, the last one
+        /// completes the epoch, however many items it has. Otherwise the number should be exact,
+        /// without the items that a last batch leaves out. Bad samples that are skipped leave the
+        /// progress below the number.
+        items(items: usize) => given.items = Some(items);
 
-    /// Sets the number of items in a batch, if batches do not report it themselves: those of
-    /// [`new`](BurnLoader::new) do, by [`IntoBurn::rows`].
-    pub fn batch_size(mut self, items: usize) -> Self {
-        self.given.batch_size = Some(items);
-        self
+        /// Sets the number of items in a batch, if batches do not report it themselves: those of
+        /// [`new`](BurnLoader::new) do, by [`IntoBurn::rows`].
+        batch_size(items: usize) => given.batch_size = Some(items);
     }
 
     /// Sets the epoch of the next `iter`: the number of finished epochs when a training is resumed.

@@ -55,43 +55,27 @@ impl RandomErasing {
         }
     }
 
-    /// Sets the least and the largest part of the area.
-    pub fn scale(mut self, least: f64, most: f64) -> Self {
-        self.scale = (least, most);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the least and the largest part of the area.
+        scale(least: f64, most: f64) => scale = (least, most);
 
-    /// Sets the least and the largest ratio of height to width.
-    pub fn ratio(mut self, least: f64, most: f64) -> Self {
-        self.ratio = (least, most);
-        self
-    }
+        /// Sets the least and the largest ratio of height to width.
+        ratio(least: f64, most: f64) => ratio = (least, most);
 
-    /// Sets the value that is written, for all channels.
-    pub fn value(mut self, value: f32) -> Self {
-        self.value = Value::One(value);
-        self
-    }
+        /// Sets the value that is written, for all channels.
+        value(value: f32) => value = Value::One(value);
 
-    /// Sets the value that is written, for each of three channels.
-    pub fn rgb(mut self, values: [f32; 3]) -> Self {
-        self.value = Value::Rgb(values);
-        self
-    }
+        /// Sets the value that is written, for each of three channels.
+        rgb(values: [f32; 3]) => value = Value::Rgb(values);
 
-    /// Writes noise: normal with mean 0 and standard deviation 1 into tensors of `f32`, as
-    /// torchvision does; uniform bytes into images and tensors of `u8`, as the paper does.
-    pub fn noise(mut self) -> Self {
-        self.value = Value::Noise;
-        self
-    }
+        /// Writes noise: normal with mean 0 and standard deviation 1 into tensors of `f32`, as
+        /// torchvision does; uniform bytes into images and tensors of `u8`, as the paper does.
+        noise() => value = Value::Noise;
 
-    /// Sets the order of a tensor's axes. Defaults to [`Layout::Chw`], and tensors whose channels
-    /// seem to come last (1 or 3 there, and not in the place of `Chw`) are refused. A layout that
-    /// is set here is not checked that way.
-    pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = Some(layout);
-        self
+        /// Sets the order of a tensor's axes. Defaults to [`Layout::Chw`], and tensors whose channels
+        /// seem to come last (1 or 3 there, and not in the place of `Chw`) are refused. A layout that
+        /// is set here is not checked that way.
+        layout(layout: Layout) => layout = Some(layout);
     }
 
     /// Returns the part of an image of this size to erase, if any.

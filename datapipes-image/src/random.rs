@@ -33,21 +33,15 @@ impl RandomResizedCrop {
         }
     }
 
-    /// Sets the least and the largest part of the image's area.
-    pub fn scale(mut self, least: f64, most: f64) -> Self {
-        self.scale = (least, most);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the least and the largest part of the image's area.
+        scale(least: f64, most: f64) => scale = (least, most);
 
-    /// Sets the least and the largest ratio of width to height, before the part is scaled.
-    pub fn ratio(mut self, least: f64, most: f64) -> Self {
-        self.ratio = (least, most);
-        self
-    }
+        /// Sets the least and the largest ratio of width to height, before the part is scaled.
+        ratio(least: f64, most: f64) => ratio = (least, most);
 
-    /// Sets the filter for scaling.
-    pub fn filter(self, filter: ResizeFilter) -> Self {
-        RandomResizedCrop { filter, ..self }
+        /// Sets the filter for scaling.
+        filter(filter: ResizeFilter) => filter = filter;
     }
 
     /// Draws the part of an image of this size, by torchvision's algorithm. Draws up to ten times

@@ -133,34 +133,24 @@ impl ImageRows {
         self
     }
 
-    /// Mirrors left and right with probability `p`.
-    pub fn random_hflip(self, p: f64) -> Self {
-        ImageRows { hflip: p, ..self }
-    }
+    datapipes::setters! {
+        /// Mirrors left and right with probability `p`.
+        random_hflip(p: f64) => hflip = p;
 
-    /// Makes normalised `f32` rows. Without this setting, rows are `u8`, 0 to 255.
-    pub fn normalize(mut self, normalize: Normalize) -> Self {
-        self.normalize = Some(normalize);
-        self
-    }
+        /// Makes normalised `f32` rows. Without this setting, rows are `u8`, 0 to 255.
+        normalize(normalize: Normalize) => normalize = Some(normalize);
 
-    /// Sets the order of the axes. Defaults to [`Layout::Chw`].
-    pub fn layout(self, layout: Layout) -> Self {
-        ImageRows { layout, ..self }
-    }
+        /// Sets the order of the axes. Defaults to [`Layout::Chw`].
+        layout(layout: Layout) => layout = layout;
 
-    /// Decodes JPEGs at the least of 1/1, 1/2, 1/4 and 1/8 of their size at which the part is not
-    /// smaller than the row, as Pillow's `draft` does. That takes less time for images much larger
-    /// than the row, and returns other values: the decoder averages over blocks before the filter
-    /// is applied. Off by default.
-    pub fn scaled(mut self) -> Self {
-        self.scaled = true;
-        self
-    }
+        /// Decodes JPEGs at the least of 1/1, 1/2, 1/4 and 1/8 of their size at which the part is not
+        /// smaller than the row, as Pillow's `draft` does. That takes less time for images much larger
+        /// than the row, and returns other values: the decoder averages over blocks before the filter
+        /// is applied. Off by default.
+        scaled() => scaled = true;
 
-    /// Sets the options of the decoder: limits, orientation.
-    pub fn decoder(self, decode: DecodeImage) -> Self {
-        ImageRows { decode, ..self }
+        /// Sets the options of the decoder: limits, orientation.
+        decoder(decode: DecodeImage) => decode = decode;
     }
 
     /// Returns the shape of a row: `[3, height, width]`, or `[height, width, 3]`.

@@ -54,15 +54,12 @@ impl MaskTokens {
         }
     }
 
-    /// Sets the probability that a token is chosen.
-    pub fn rate(self, rate: f64) -> Self {
-        MaskTokens { rate, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the probability that a token is chosen.
+        rate(rate: f64) => rate = rate;
 
-    /// Sets tokens that are never chosen, such as those around a text.
-    pub fn never(mut self, ids: impl IntoIterator<Item = u32>) -> Self {
-        self.never = ids.into_iter().collect();
-        self
+        /// Sets tokens that are never chosen, such as those around a text.
+        never(ids: impl IntoIterator<Item = u32>) => never = ids.into_iter().collect();
     }
 
     fn masked(&self, document: &impl Document, rng: &mut Rng) -> Result<Tokens> {
@@ -169,21 +166,16 @@ impl SpanCorruption {
         }
     }
 
-    /// Sets the number of sentinels that the tokenizer has. Defaults to 100, as T5's has. With the
-    /// default density and length of spans they are enough for documents of 1,990 tokens.
-    pub fn sentinels(self, sentinels: u32) -> Self {
-        SpanCorruption { sentinels, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the number of sentinels that the tokenizer has. Defaults to 100, as T5's has. With the
+        /// default density and length of spans they are enough for documents of 1,990 tokens.
+        sentinels(sentinels: u32) => sentinels = sentinels;
 
-    /// Sets the share of the tokens that are in spans.
-    pub fn density(self, density: f64) -> Self {
-        SpanCorruption { density, ..self }
-    }
+        /// Sets the share of the tokens that are in spans.
+        density(density: f64) => density = density;
 
-    /// Sets the mean length of a span.
-    pub fn span(mut self, tokens: f64) -> Self {
-        self.span = tokens;
-        self
+        /// Sets the mean length of a span.
+        span(tokens: f64) => span = tokens;
     }
 
     fn corrupted(&self, ids: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<u32>)> {

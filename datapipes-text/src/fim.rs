@@ -110,15 +110,13 @@ impl Fim {
         }
     }
 
-    /// Sets the probability that a document is changed. Defaults to 0.5.
-    pub fn rate(self, rate: f64) -> Self {
-        Fim { rate, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the probability that a document is changed. Defaults to 0.5.
+        rate(rate: f64) => rate = rate;
 
-    /// Sets the probability that the suffix of a document that is changed comes before its prefix.
-    /// Defaults to 0.5.
-    pub fn spm_rate(self, spm_rate: f64) -> Self {
-        Fim { spm_rate, ..self }
+        /// Sets the probability that the suffix of a document that is changed comes before its prefix.
+        /// Defaults to 0.5.
+        spm_rate(spm_rate: f64) => spm_rate = spm_rate;
     }
 
     /// Sets the token that ends documents: it stays where it is, and what is between two of them is

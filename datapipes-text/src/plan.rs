@@ -93,39 +93,29 @@ impl PackPlan {
         }
     }
 
-    /// Sets what happens to a document that is longer than a row; `Split` unless set. The error of
-    /// [`Overflow::Error`] is that of reading its row. Each rank counts all documents that
-    /// [`Overflow::Drop`] leaves out, since it makes all of the plan.
-    pub fn overflow(self, overflow: Overflow) -> Self {
-        PackPlan { overflow, ..self }
-    }
+    datapipes::setters! {
+        /// Sets what happens to a document that is longer than a row; `Split` unless set. The error of
+        /// [`Overflow::Error`] is that of reading its row. Each rank counts all documents that
+        /// [`Overflow::Drop`] leaves out, since it makes all of the plan.
+        overflow(overflow: Overflow) => overflow = overflow;
 
-    /// Sets the number of rows in a step of all ranks together. Defaults to 64. The rows of a
-    /// window are a multiple of it: what is missing is made by dividing rows, so a window should
-    /// have many steps.
-    pub fn step(self, rows: usize) -> Self {
-        PackPlan { step: rows, ..self }
-    }
+        /// Sets the number of rows in a step of all ranks together. Defaults to 64. The rows of a
+        /// window are a multiple of it: what is missing is made by dividing rows, so a window should
+        /// have many steps.
+        step(rows: usize) => step = rows;
 
-    /// Sets the maximum number of documents that are packed together; all windows have about as
-    /// many. Defaults to 65,536, or to as many as fill 65,536 rows where documents are longer than a
-    /// row in the mean. More of them have less padding. Memory is about 60 bytes for each document of
-    /// a window, and 200 for each row.
-    pub fn window(mut self, documents: u64) -> Self {
-        self.window = Some(documents);
-        self
-    }
+        /// Sets the maximum number of documents that are packed together; all windows have about as
+        /// many. Defaults to 65,536, or to as many as fill 65,536 rows where documents are longer than a
+        /// row in the mean. More of them have less padding. Memory is about 60 bytes for each document of
+        /// a window, and 200 for each row.
+        window(documents: u64) => window = Some(documents);
 
-    /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For
-    /// attention within documents, `a * length + b * length * length`.
-    ///
-    /// A checkpoint has the costs of 1 token and of a quarter, a half and all of a row: an epoch is not
-    /// resumed with a function that gives others, since the rows would be in other steps.
-    pub fn balance(self, cost: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
-        PackPlan {
-            cost: Arc::new(cost),
-            ..self
-        }
+        /// Sets the cost of a piece of a document, by its length. Defaults to the length itself. For
+        /// attention within documents, `a * length + b * length * length`.
+        ///
+        /// A checkpoint has the costs of 1 token and of a quarter, a half and all of a row: an epoch is not
+        /// resumed with a function that gives others, since the rows would be in other steps.
+        balance(cost: impl Fn(u64) -> u64 + Send + Sync + 'static) => cost = Arc::new(cost);
     }
 
     /// Returns the rows of all ranks, in order, as a source of a graph.
@@ -431,16 +421,7 @@ fn open_windows<R: Send + 'static>(
     })
 }
 
-impl fmt::Debug for PackPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PackPlan")
-            .field("store", &self.store)
-            .field("layout", &self.layout)
-            .field("step", &self.step)
-            .field("window", &self.window_documents())
-            .finish_non_exhaustive()
-    }
-}
+datapipes::opaque_debug!(PackPlan { store, layout, step, window = self.window_documents() });
 
 /// Some tokens of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,17 +24,13 @@ impl<F> TokenBudget<F> {
         }
     }
 
-    /// Sets the number of items that are sorted by length together. Defaults to 1024. A larger
-    /// window has less padding and holds more items.
-    pub fn window(mut self, items: usize) -> Self {
-        self.window = items;
-        self
-    }
+    datapipes::setters! {
+        /// Sets the number of items that are sorted by length together. Defaults to 1024. A larger
+        /// window has less padding and holds more items.
+        window(items: usize) => window = items;
 
-    /// Sets the maximum number of items in a batch. Defaults to no limit.
-    pub fn max_items(mut self, items: usize) -> Self {
-        self.max_items = items;
-        self
+        /// Sets the maximum number of items in a batch. Defaults to no limit.
+        max_items(items: usize) => max_items = items;
     }
 
     /// Groups the items of a window, with their lengths.

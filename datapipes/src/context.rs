@@ -5,7 +5,6 @@ mod snapshots;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -521,13 +520,4 @@ impl Default for Context {
     }
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
-            .field("node", &self.0.node)
-            .field("seed", &self.seed())
-            .field("epoch", &self.epoch())
-            .field("rank", &self.rank())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Context { node = self.0.node, seed = self.seed(), epoch = self.epoch(), rank = self.rank() });

@@ -1,9 +1,23 @@
 //! Macros for what many types of all crates implement in the same way; not part of the interface.
 
-/// Implements `Wire` for a struct: its fields in sequence.
+/// Implements `Wire` for a struct: its fields in sequence. Also defines the struct, if that stands
+/// here.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_struct {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $type:ident {
+            $($(#[$of_field:meta])* $field_visible:vis $field:ident: $value:ty),* $(,)?
+        }
+    ) => {
+        $(#[$attribute])*
+        $visible struct $type {
+            $($(#[$of_field])* $field_visible $field: $value),*
+        }
+
+        $crate::wire_struct!($type { $($field),* });
+    };
     ($type:ident { $($field:ident),* $(,)? }) => {
         impl $crate::Wire for $type {
             fn encode<'a>(&'a self, to: &mut $crate::Writer<'a>) -> $crate::Result<()> {
@@ -60,17 +74,75 @@ macro_rules! wire_enum {
 }
 
 /// Implements `Debug` for a type with parts that cannot be shown, such as functions: its name, the
-/// fields that are listed, and `..`.
+/// fields that are listed, and `..`. A field may have another value: `url = self.0.url`,
+/// `len = self.len()`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! opaque_debug {
-    ($type:ident $(<$($param:tt $(: ?$sized:ident)?),*>)? { $($field:ident),* }) => {
+    ($type:ident $(<$($param:tt $(: ?$sized:ident)?),*>)? {
+        $($field:ident $(= self.$($path:tt).+ $(($($none:tt)*))?)?),*
+    }) => {
         impl $(<$($param $(: ?$sized)?),*>)? ::std::fmt::Debug for $type $(<$($param),*>)? {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.debug_struct(stringify!($type))
-                    $(.field(stringify!($field), &self.$field))*
+                    $(.field(
+                        stringify!($field),
+                        &$crate::opaque_debug!(@of self $field $($($path).+ $(($($none)*))?)?),
+                    ))*
                     .finish_non_exhaustive()
             }
         }
+    };
+    (@of $this:ident $field:ident) => { $this.$field };
+    (@of $this:ident $field:ident $($value:tt)+) => { $this.$($value)+ };
+}
+
+/// Returns a part of a value that matches a pattern, or `None`, as `matches!` returns true or false:
+/// `matching!(value, Value::Text(text) => text)`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! matching {
+    ($value:expr, $pattern:pat => $part:expr) => {
+        match $value {
+            $pattern => Some($part),
+            _ => None,
+        }
+    };
+}
+
+/// Writes methods of a builder, each of which sets one field and returns the builder:
+///
+/// ```
+/// #[derive(Default)]
+/// pub struct Options { seed: u64, name: Option<String>, sorted: bool }
+///
+/// impl Options {
+///     datapipes::setters! {
+///         /// Sets the seed.
+///         seed(seed: u64) => seed = seed;
+///         /// Sets the name.
+///         name(name: impl Into<String>) => name = Some(name.into());
+///         /// Sorts the items.
+///         sorted() => sorted = true;
+///     }
+/// }
+/// assert_eq!(Options::default().seed(3).sorted().seed, 3);
+/// ```
+///
+/// In place of an assignment a method of the field may be called: `limits.add(bytes)`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! setters {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident($($arg:ident: $type:ty),*) => $($field:tt).+ $(($($given:expr),*))? $(= $value:expr)?;
+    )*) => {
+        $(
+            $(#[$attribute])*
+            pub fn $name(mut self $(, $arg: $type)*) -> Self {
+                self.$($field).+ $(= $value)? $(($($given),*))?;
+                self
+            }
+        )*
     };
 }

@@ -188,10 +188,7 @@ impl Origin {
 
     /// Returns the parent item.
     pub fn parent(&self) -> Option<&Origin> {
-        match self.structure() {
-            Some(Link::Child(parent)) => Some(parent),
-            _ => None,
-        }
+        matching!(self.structure(), Some(Link::Child(parent)) => parent)
     }
 
     /// Returns the items that the item was made of; empty unless it was joined.
@@ -209,10 +206,7 @@ impl Origin {
 
     /// Returns the name as [`name`](Origin::name) does, to be kept without a copy.
     pub fn shared_name(&self) -> Option<&Arc<str>> {
-        match self.link.as_deref() {
-            Some(Link::Named(_, name)) => Some(name),
-            _ => None,
-        }
+        matching!(self.link.as_deref(), Some(Link::Named(_, name)) => name)
     }
 
     /// Returns 64 bits that depend on the coordinates alone, for keyed randomness.

@@ -67,8 +67,11 @@ const RUN: &[&str] = &[
 /// Parts of `datapipes/src` that a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
-    // A macro stands for the code that it becomes; `wire_enum` uses itself.
-    ("macros", &["contract", "wire_enum"]),
+    // A macro stands for the code that it becomes; some use themselves.
+    (
+        "macros",
+        &["contract", "wire_enum", "wire_struct", "opaque_debug"],
+    ),
     ("settings", &["contract", "processes"]),
     // Settings of the processes of a part: plain data.
     ("processes", &["contract"]),
@@ -133,6 +136,8 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "wire_struct"),
     ("datapipes-", "wire_enum"),
     ("datapipes-", "opaque_debug"),
+    ("datapipes-", "matching"),
+    ("datapipes-", "setters"),
     // An adapter to a framework is a loader of its own kind.
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.

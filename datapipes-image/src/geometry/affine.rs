@@ -31,21 +31,15 @@ impl Rotation {
         }
     }
 
-    /// Sets the filter: `Nearest` or `Bilinear`.
-    pub fn filter(self, filter: ResizeFilter) -> Self {
-        Rotation { filter, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the filter: `Nearest` or `Bilinear`.
+        filter(filter: ResizeFilter) => filter = filter;
 
-    /// Sets the colour of new areas.
-    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
-        self.fill = fill.into();
-        self
-    }
+        /// Sets the colour of new areas.
+        fill(fill: impl Into<Fill>) => fill = fill.into();
 
-    /// Makes the result large enough for the whole image.
-    pub fn expand(mut self) -> Self {
-        self.expand = true;
-        self
+        /// Makes the result large enough for the whole image.
+        expand() => expand = true;
     }
 
     /// Replaces the angle.
@@ -162,37 +156,24 @@ impl Affine {
         }
     }
 
-    /// Rotates **clockwise** by this many degrees: opposite to [`rotate`], as in torchvision.
-    pub fn angle(self, degrees: f64) -> Self {
-        Affine { degrees, ..self }
-    }
+    datapipes::setters! {
+        /// Rotates **clockwise** by this many degrees: opposite to [`rotate`], as in torchvision.
+        angle(degrees: f64) => degrees = degrees;
 
-    /// Moves the image by this many pixels to the right and down.
-    pub fn translate(mut self, x: f64, y: f64) -> Self {
-        self.translate = (x, y);
-        self
-    }
+        /// Moves the image by this many pixels to the right and down.
+        translate(x: f64, y: f64) => translate = (x, y);
 
-    /// Scales the image by this factor.
-    pub fn scale(self, scale: f64) -> Self {
-        Affine { scale, ..self }
-    }
+        /// Scales the image by this factor.
+        scale(scale: f64) => scale = scale;
 
-    /// Shears along x and along y by this many degrees, less than 90.
-    pub fn shear(mut self, x: f64, y: f64) -> Self {
-        self.shear = (x, y);
-        self
-    }
+        /// Shears along x and along y by this many degrees, less than 90.
+        shear(x: f64, y: f64) => shear = (x, y);
 
-    /// Sets the filter: `Nearest` or `Bilinear`.
-    pub fn filter(self, filter: ResizeFilter) -> Self {
-        Affine { filter, ..self }
-    }
+        /// Sets the filter: `Nearest` or `Bilinear`.
+        filter(filter: ResizeFilter) => filter = filter;
 
-    /// Sets the colour of new areas.
-    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
-        self.fill = fill.into();
-        self
+        /// Sets the colour of new areas.
+        fill(fill: impl Into<Fill>) => fill = fill.into();
     }
 
     pub(crate) fn settings(&self) -> String {

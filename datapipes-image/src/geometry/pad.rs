@@ -87,15 +87,12 @@ impl Border {
         }
     }
 
-    /// Sets the colour.
-    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
-        self.mode = PadMode::Constant(fill.into());
-        self
-    }
+    datapipes::setters! {
+        /// Sets the colour.
+        fill(fill: impl Into<Fill>) => mode = PadMode::Constant(fill.into());
 
-    /// Sets the contents.
-    pub fn mode(self, mode: PadMode) -> Self {
-        Border { mode, ..self }
+        /// Sets the contents.
+        mode(mode: PadMode) => mode = mode;
     }
 
     /// Returns the pixels on the left, at the top, on the right and at the bottom.

@@ -29,18 +29,14 @@ impl RandomCrop {
         }
     }
 
-    /// Adds a border to the image first.
-    pub fn padding(mut self, padding: impl Into<Border>) -> Self {
-        self.padding = padding.into();
-        self
-    }
+    datapipes::setters! {
+        /// Adds a border to the image first.
+        padding(padding: impl Into<Border>) => padding = padding.into();
 
-    /// Adds the missing border on both sides if an image is too small, so that the image is at a
-    /// random place in the crop. The border has the contents set by
-    /// [`padding`](RandomCrop::padding).
-    pub fn pad_if_needed(mut self) -> Self {
-        self.pad_if_needed = true;
-        self
+        /// Adds the missing border on both sides if an image is too small, so that the image is at a
+        /// random place in the crop. The border has the contents set by
+        /// [`padding`](RandomCrop::padding).
+        pad_if_needed() => pad_if_needed = true;
     }
 
     /// Returns the border, and the part of the image with border. Draws the row, then the column,

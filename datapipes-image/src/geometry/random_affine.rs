@@ -137,34 +137,21 @@ impl RandomAffine {
         }
     }
 
-    /// Sets the range of the angle in degrees, **clockwise**.
-    pub fn degrees(mut self, least: f64, most: f64) -> Self {
-        self.degrees = (least, most);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the range of the angle in degrees, **clockwise**.
+        degrees(least: f64, most: f64) => degrees = (least, most);
 
-    /// Moves by up to these parts of the width and the height to either side, in whole pixels.
-    pub fn translate(mut self, x: f64, y: f64) -> Self {
-        self.translate = Some((x, y));
-        self
-    }
+        /// Moves by up to these parts of the width and the height to either side, in whole pixels.
+        translate(x: f64, y: f64) => translate = Some((x, y));
 
-    /// Sets the range of the scale.
-    pub fn scale(mut self, least: f64, most: f64) -> Self {
-        self.scale = Some((least, most));
-        self
-    }
+        /// Sets the range of the scale.
+        scale(least: f64, most: f64) => scale = Some((least, most));
 
-    /// Sets the range of the shear along x, in degrees.
-    pub fn shear_x(mut self, least: f64, most: f64) -> Self {
-        self.shear_x = Some((least, most));
-        self
-    }
+        /// Sets the range of the shear along x, in degrees.
+        shear_x(least: f64, most: f64) => shear_x = Some((least, most));
 
-    /// Sets the range of the shear along y, in degrees.
-    pub fn shear_y(mut self, least: f64, most: f64) -> Self {
-        self.shear_y = Some((least, most));
-        self
+        /// Sets the range of the shear along y, in degrees.
+        shear_y(least: f64, most: f64) => shear_y = Some((least, most));
     }
 
     /// Sets the filter: `Nearest` (the default) or `Bilinear`.

@@ -51,21 +51,15 @@ impl RandAugment {
         }
     }
 
-    /// Sets the number of strengths; 31 by default.
-    pub fn bins(self, bins: u32) -> Self {
-        RandAugment { bins, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the number of strengths; 31 by default.
+        bins(bins: u32) => bins = bins;
 
-    /// Sets the filter for moved images: [`ResizeFilter::Nearest`], the default, or [`ResizeFilter::Bilinear`].
-    pub fn filter(mut self, filter: ResizeFilter) -> Self {
-        self.look.filter = filter;
-        self
-    }
+        /// Sets the filter for moved images: [`ResizeFilter::Nearest`], the default, or [`ResizeFilter::Bilinear`].
+        filter(filter: ResizeFilter) => look.filter = filter;
 
-    /// Sets the colour of new areas; black by default. A gray image takes the first value.
-    pub fn fill(mut self, fill: [u8; 3]) -> Self {
-        self.look.fill = fill;
-        self
+        /// Sets the colour of new areas; black by default. A gray image takes the first value.
+        fill(fill: [u8; 3]) => look.fill = fill;
     }
 
     /// Changes an image. Its size stays the same.

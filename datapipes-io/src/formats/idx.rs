@@ -45,17 +45,14 @@ impl Idx {
         Idx::default()
     }
 
-    /// Reads one tensor for each element of the first axis: each image of many.
-    pub fn rows(self) -> Self {
-        Idx { rows: true, ..self }
-    }
+    datapipes::setters! {
+        /// Reads one tensor for each element of the first axis: each image of many.
+        rows() => rows = true;
 
-    /// Refuses a gzipped file that decompresses to more than `bytes`, or to more than `ratio` times
-    /// its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than
-    /// gzip can reach.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.expansion.limit(bytes, ratio);
-        self
+        /// Refuses a gzipped file that decompresses to more than `bytes`, or to more than `ratio` times
+        /// its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than
+        /// gzip can reach.
+        max_expansion(bytes: u64, ratio: u64) => expansion.limit(bytes, ratio);
     }
 
     /// Parses the array in a file, which may be gzipped.

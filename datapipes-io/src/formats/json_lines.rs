@@ -72,18 +72,14 @@ impl<T> JsonLines<T> {
         }
     }
 
-    /// Refuses a line of more than `bytes`. Defaults to 64 MiB.
-    pub fn max_line(mut self, bytes: usize) -> Self {
-        self.options.max_line = bytes;
-        self
-    }
+    datapipes::setters! {
+        /// Refuses a line of more than `bytes`. Defaults to 64 MiB.
+        max_line(bytes: usize) => options.max_line = bytes;
 
-    /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
-    /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
-    /// in memory together, and 1100 times.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion.limit(bytes, ratio);
-        self
+        /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
+        /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
+        /// in memory together, and 1100 times.
+        max_expansion(bytes: u64, ratio: u64) => options.expansion.limit(bytes, ratio);
     }
 }
 

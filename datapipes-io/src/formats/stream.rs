@@ -34,26 +34,21 @@ pub(crate) struct SplitRecords<F: ?Sized>(pub(crate) Arc<F>);
 
 opaque_debug!(SplitRecords<F: ?Sized> {});
 
-/// Position at which the reading of a file is to be resumed.
-#[derive(Clone)]
-struct Stop {
-    /// The name of the file, and the version of its content.
-    name: String,
-    version: Option<String>,
-    packed: bool,
-    /// Position; of a file that is read part by part, the number of the part is that of the record.
-    at: RecordPosition,
-    /// Ranges before the position that have to be read again.
-    heads: Vec<(u64, u64)>,
+wire_struct! {
+    /// Position at which the reading of a file is to be resumed.
+    #[derive(Clone)]
+    struct Stop {
+        /// The name of the file, and the version of its content.
+        name: String,
+        version: Option<String>,
+        packed: bool,
+        /// Position; of a file that is read part by part, the number of the part is that of the record.
+        at: RecordPosition,
+        /// Ranges before the position that have to be read again.
+        heads: Vec<(u64, u64)>,
+    }
 }
 
-wire_struct!(Stop {
-    name,
-    version,
-    packed,
-    at,
-    heads
-});
 wire_struct!(RecordPosition {
     offset,
     record,

@@ -42,57 +42,33 @@ wire_enum!(Value {
 impl Value {
     /// Returns the bytes, if the field was not decoded.
     pub fn as_bytes(&self) -> Option<&Bytes> {
-        if let Value::Bytes(bytes) = self {
-            Some(bytes)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Value::Bytes(bytes) => bytes)
     }
 
     /// Returns the text, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
-        if let Value::Text(text) = self {
-            Some(text)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Value::Text(text) => text)
     }
 
     /// Returns the number, if the value is one.
     pub fn as_int(&self) -> Option<i64> {
-        if let Value::Int(number) = self {
-            Some(*number)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Value::Int(number) => *number)
     }
 
     /// Returns the JSON value, if the value is one.
     pub fn as_json(&self) -> Option<&serde_json::Value> {
-        if let Value::Json(json) = self {
-            Some(json)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Value::Json(json) => json)
     }
 
     /// Returns the MessagePack value, if the value is one.
     #[cfg(feature = "msgpack")]
     pub fn as_message_pack(&self) -> Option<&rmpv::Value> {
-        if let Value::MessagePack(value) = self {
-            Some(value)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Value::MessagePack(value) => value)
     }
 
     /// Returns the tensor, if the value is one.
     pub fn as_tensor(&self) -> Option<&Tensor> {
-        if let Value::Tensor(tensor) = self {
-            Some(tensor)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Value::Tensor(tensor) => tensor)
     }
 
     /// Returns the approximate number of bytes that the value keeps alive.

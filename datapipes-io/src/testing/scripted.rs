@@ -110,34 +110,21 @@ impl Reaction {
         self.refuse(|| Error::unavailable("503").transient())
     }
 
-    /// Ends the body after this number of bytes with a transient error.
-    pub fn cut(mut self, after: u64) -> Self {
-        self.fault = Fault::Cut(after);
-        self
-    }
+    datapipes::setters! {
+        /// Ends the body after this number of bytes with a transient error.
+        cut(after: u64) => fault = Fault::Cut(after);
 
-    /// Ends the body after this number of bytes without an error.
-    pub fn short(mut self, after: u64) -> Self {
-        self.fault = Fault::Short(after);
-        self
-    }
+        /// Ends the body after this number of bytes without an error.
+        short(after: u64) => fault = Fault::Short(after);
 
-    /// Stalls the body after this number of bytes, without an end.
-    pub fn stall(mut self, after: u64) -> Self {
-        self.fault = Fault::Stall(after);
-        self
-    }
+        /// Stalls the body after this number of bytes, without an end.
+        stall(after: u64) => fault = Fault::Stall(after);
 
-    /// Flips one bit of this byte of the body.
-    pub fn flip(mut self, at: u64) -> Self {
-        self.fault = Fault::Flip(at);
-        self
-    }
+        /// Flips one bit of this byte of the body.
+        flip(at: u64) => fault = Fault::Flip(at);
 
-    /// Continues the body after its announced length.
-    pub fn extra(mut self) -> Self {
-        self.fault = Fault::Extra;
-        self
+        /// Continues the body after its announced length.
+        extra() => fault = Fault::Extra;
     }
 }
 

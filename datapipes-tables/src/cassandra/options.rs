@@ -267,44 +267,29 @@ impl CassandraOptions {
             .min(self.connections.saturating_mul(REQUESTS_A_CONNECTION))
     }
 
-    /// Sets the maximum time of a request, including all its attempts on other nodes. Defaults to
-    /// 10 s.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        CassandraOptions { timeout, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the maximum time of a request, including all its attempts on other nodes. Defaults to
+        /// 10 s.
+        timeout(timeout: Duration) => timeout = timeout;
 
-    /// Sets the maximum time to make a connection. Defaults to 5 s. Connecting to a cluster fails
-    /// after this time and one [`timeout`](CassandraOptions::timeout).
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
-        self
-    }
+        /// Sets the maximum time to make a connection. Defaults to 5 s. Connecting to a cluster fails
+        /// after this time and one [`timeout`](CassandraOptions::timeout).
+        connect_timeout(timeout: Duration) => connect_timeout = timeout;
 
-    /// Sets the number of replicas for which a read waits. Defaults to
-    /// [`LocalOne`](Consistency::LocalOne), since a data set does not change once it is written.
-    pub fn consistency(mut self, consistency: Consistency) -> Self {
-        self.consistency = consistency;
-        self
-    }
+        /// Sets the number of replicas for which a read waits. Defaults to
+        /// [`LocalOne`](Consistency::LocalOne), since a data set does not change once it is written.
+        consistency(consistency: Consistency) => consistency = consistency;
 
-    /// Sets the number of replicas for which a write waits. Defaults to
-    /// [`LocalQuorum`](Consistency::LocalQuorum).
-    pub fn write_consistency(mut self, consistency: Consistency) -> Self {
-        self.write_consistency = consistency;
-        self
-    }
+        /// Sets the number of replicas for which a write waits. Defaults to
+        /// [`LocalQuorum`](Consistency::LocalQuorum).
+        write_consistency(consistency: Consistency) => write_consistency = consistency;
 
-    /// Compresses requests and answers. Defaults to no compression.
-    pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = Some(compression);
-        self
-    }
+        /// Compresses requests and answers. Defaults to no compression.
+        compression(compression: Compression) => compression = Some(compression);
 
-    /// Asks another node too if the first has not answered after this time, up to two. Off by
-    /// default.
-    pub fn speculate(mut self, after: Duration) -> Self {
-        self.speculate = Some(after);
-        self
+        /// Asks another node too if the first has not answered after this time, up to two. Off by
+        /// default.
+        speculate(after: Duration) => speculate = Some(after);
     }
 
     /// Sets the number of rows in a page of metadata. Defaults to 5000.

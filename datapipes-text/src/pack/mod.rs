@@ -93,51 +93,32 @@ impl Pack {
         self
     }
 
-    /// Begins each piece of a document at a multiple of `align` in its row, as some attention
-    /// kernels ask for. The gap is padding, a segment of its own. 1 unless set; the length of a row
-    /// must be a multiple of it.
-    pub fn align(mut self, align: usize) -> Self {
-        self.layout.align = align;
-        self
-    }
+    datapipes::setters! {
+        /// Begins each piece of a document at a multiple of `align` in its row, as some attention
+        /// kernels ask for. The gap is padding, a segment of its own. 1 unless set; the length of a row
+        /// must be a multiple of it.
+        align(align: usize) => layout.align = align;
 
-    /// Puts at most so many pieces of documents into a row.
-    pub fn max_documents(mut self, documents: usize) -> Self {
-        self.layout.most_documents = documents;
-        self
-    }
+        /// Puts at most so many pieces of documents into a row.
+        max_documents(documents: usize) => layout.most_documents = documents;
 
-    /// Replaces the first token of each piece of a document by this one, so that the rest of a
-    /// document that was cut begins with it, too: Grain's `REPLACE_FIRST_TOKEN_WITH_BOS`. Nothing
-    /// is inserted. A first token that is another one is lost as an input; it stays the label of
-    /// the token before it.
-    pub fn replace_first(mut self, bos: u32) -> Self {
-        self.layout.bos = Some(bos);
-        self
-    }
+        /// Replaces the first token of each piece of a document by this one, so that the rest of a
+        /// document that was cut begins with it, too: Grain's `REPLACE_FIRST_TOKEN_WITH_BOS`. Nothing
+        /// is inserted. A first token that is another one is lost as an input; it stays the label of
+        /// the token before it.
+        replace_first(bos: u32) => layout.bos = Some(bos);
 
-    /// Sets the id of padding; 0 unless set.
-    pub fn pad(mut self, id: u32) -> Self {
-        self.layout.pad = id;
-        self
-    }
+        /// Sets the id of padding; 0 unless set.
+        pad(id: u32) => layout.pad = id;
 
-    /// Sets the label of padding, and of all that is not trained; −100 unless set.
-    pub fn ignore(mut self, label: i64) -> Self {
-        self.layout.ignore = label;
-        self
-    }
+        /// Sets the label of padding, and of all that is not trained; −100 unless set.
+        ignore(label: i64) => layout.ignore = label;
 
-    /// Sets what the labels are; [`Labels::Next`] unless set.
-    pub fn labels(mut self, labels: Labels) -> Self {
-        self.layout.labels = labels;
-        self
-    }
+        /// Sets what the labels are; [`Labels::Next`] unless set.
+        labels(labels: Labels) => layout.labels = labels;
 
-    /// Leaves out the rows that are not full at the end, and counts their documents as dropped.
-    pub fn drop_last(mut self) -> Self {
-        self.drop_last = true;
-        self
+        /// Leaves out the rows that are not full at the end, and counts their documents as dropped.
+        drop_last() => drop_last = true;
     }
 
     /// Returns the number of rows that may be open.

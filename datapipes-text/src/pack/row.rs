@@ -59,37 +59,24 @@ impl RowLayout {
         }
     }
 
-    /// Sets the multiple at which pieces begin; see [`Pack::align`](crate::Pack::align).
-    pub fn align(self, align: usize) -> Self {
-        RowLayout { align, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the multiple at which pieces begin; see [`Pack::align`](crate::Pack::align).
+        align(align: usize) => align = align;
 
-    /// Sets the number of pieces of a row; see [`Pack::max_documents`](crate::Pack::max_documents).
-    pub fn max_documents(mut self, documents: usize) -> Self {
-        self.most_documents = documents;
-        self
-    }
+        /// Sets the number of pieces of a row; see [`Pack::max_documents`](crate::Pack::max_documents).
+        max_documents(documents: usize) => most_documents = documents;
 
-    /// Sets the first token of each piece; see [`Pack::replace_first`](crate::Pack::replace_first).
-    pub fn replace_first(mut self, bos: u32) -> Self {
-        self.bos = Some(bos);
-        self
-    }
+        /// Sets the first token of each piece; see [`Pack::replace_first`](crate::Pack::replace_first).
+        replace_first(bos: u32) => bos = Some(bos);
 
-    /// Sets the id of padding; see [`Pack::pad`](crate::Pack::pad).
-    pub fn pad(self, id: u32) -> Self {
-        RowLayout { pad: id, ..self }
-    }
+        /// Sets the id of padding; see [`Pack::pad`](crate::Pack::pad).
+        pad(id: u32) => pad = id;
 
-    /// Sets the label of what is not trained; see [`Pack::ignore`](crate::Pack::ignore).
-    pub fn ignore(mut self, label: i64) -> Self {
-        self.ignore = label;
-        self
-    }
+        /// Sets the label of what is not trained; see [`Pack::ignore`](crate::Pack::ignore).
+        ignore(label: i64) => ignore = label;
 
-    /// Sets what the labels are; see [`Pack::labels`](crate::Pack::labels).
-    pub fn labels(self, labels: Labels) -> Self {
-        RowLayout { labels, ..self }
+        /// Sets what the labels are; see [`Pack::labels`](crate::Pack::labels).
+        labels(labels: Labels) => labels = labels;
     }
 
     /// Returns true if there may be padding between pieces, or before a row is full.

@@ -1,7 +1,5 @@
 //! Batches of a number of tokens, decided by the lengths of documents alone.
 
-use std::fmt;
-
 use datapipes::index::Permutation;
 use datapipes::{Context, Error, Graph, Hints, Items, Result, Rng, Source};
 
@@ -75,24 +73,17 @@ impl TokenStore {
 }
 
 impl TokenBatches {
-    /// Sets the number of batches in a step of all ranks together. Defaults to 64. If a window has
-    /// fewer documents than its last step has batches, the others are empty.
-    pub fn step(mut self, batches: usize) -> Self {
-        self.step = batches;
-        self
-    }
+    datapipes::setters! {
+        /// Sets the number of batches in a step of all ranks together. Defaults to 64. If a window has
+        /// fewer documents than its last step has batches, the others are empty.
+        step(batches: usize) => step = batches;
 
-    /// Sets the maximum number of documents that are sorted together. Defaults to 65,536. All
-    /// windows have about as many. More of them have less padding; each takes about 40 bytes.
-    pub fn window(mut self, documents: u64) -> Self {
-        self.window = documents;
-        self
-    }
+        /// Sets the maximum number of documents that are sorted together. Defaults to 65,536. All
+        /// windows have about as many. More of them have less padding; each takes about 40 bytes.
+        window(documents: u64) => window = documents;
 
-    /// Sets the maximum number of documents in a batch. Defaults to no limit.
-    pub fn max_documents(mut self, documents: usize) -> Self {
-        self.max_documents = documents;
-        self
+        /// Sets the maximum number of documents in a batch. Defaults to no limit.
+        max_documents(documents: usize) => max_documents = documents;
     }
 
     /// Returns the batches of all ranks, in order, as a source of a graph.
@@ -258,14 +249,7 @@ impl PartialEq for PlannedBatch {
     }
 }
 
-impl fmt::Debug for PlannedBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlannedBatch")
-            .field("documents", &self.documents)
-            .field("padded_tokens", &self.padded_tokens())
-            .finish_non_exhaustive()
-    }
-}
+datapipes::opaque_debug!(PlannedBatch { documents, padded_tokens = self.padded_tokens() });
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Tokenizers of Hugging Face's `tokenizers`.
 
-use std::fmt;
 use std::path::Path;
 
 use datapipes::{BoxError, Error, Result, catch_panic};
@@ -117,25 +116,18 @@ impl HfTokenizer {
         Ok(())
     }
 
-    /// Adds the special tokens that the file's post-processor puts around a text, as `encode` in
-    /// Python does by default. Without it, [`Tokenize::begin`](crate::Tokenize::begin) and
-    /// [`end`](crate::Tokenize::end) say what is put there.
-    pub fn add_special_tokens(mut self) -> Self {
-        self.adds_special = true;
-        self
-    }
+    datapipes::setters! {
+        /// Adds the special tokens that the file's post-processor puts around a text, as `encode` in
+        /// Python does by default. Without it, [`Tokenize::begin`](crate::Tokenize::begin) and
+        /// [`end`](crate::Tokenize::end) say what is put there.
+        add_special_tokens() => adds_special = true;
 
-    /// Sets the name by which token stores know the tokenizer, such as that of its repository.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
+        /// Sets the name by which token stores know the tokenizer, such as that of its repository.
+        named(name: impl Into<String>) => name = Some(name.into());
 
-    /// Treats the text of special tokens within a document as any other text, so that a document
-    /// cannot end itself.
-    pub fn special_tokens_as_text(mut self) -> Self {
-        self.tokenizer.set_encode_special_tokens(true);
-        self
+        /// Treats the text of special tokens within a document as any other text, so that a document
+        /// cannot end itself.
+        special_tokens_as_text() => tokenizer.set_encode_special_tokens(true);
     }
 }
 
@@ -214,10 +206,4 @@ fn caught<R>(what: &str, work: impl FnOnce() -> tokenizers::Result<R>) -> Result
         .map_err(failed)
 }
 
-impl fmt::Debug for HfTokenizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HfTokenizer")
-            .field("vocab_size", &self.vocab_size())
-            .finish_non_exhaustive()
-    }
-}
+datapipes::opaque_debug!(HfTokenizer { vocab_size = self.vocab_size() });

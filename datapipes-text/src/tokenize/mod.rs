@@ -193,25 +193,18 @@ impl Tokenize {
         id
     }
 
-    /// Sets the maximum number of tokens of a text. The first ones are kept; the tokens that are
-    /// put before and after the text count, too. Defaults to no limit.
-    pub fn max_tokens(mut self, tokens: usize) -> Self {
-        self.max_tokens = Some(tokens);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the maximum number of tokens of a text. The first ones are kept; the tokens that are
+        /// put before and after the text count, too. Defaults to no limit.
+        max_tokens(tokens: usize) => max_tokens = Some(tokens);
 
-    /// Sets the maximum size of a text in bytes: one that is larger is an error of kind `Limit`, with
-    /// its size, before it is tokenized. Defaults to 4 GiB. A tokenizer takes many times the memory of
-    /// a text, and some take a time that grows faster than the text.
-    pub fn max_bytes(mut self, bytes: u32) -> Self {
-        self.max_bytes = bytes;
-        self
-    }
+        /// Sets the maximum size of a text in bytes: one that is larger is an error of kind `Limit`, with
+        /// its size, before it is tokenized. Defaults to 4 GiB. A tokenizer takes many times the memory of
+        /// a text, and some take a time that grows faster than the text.
+        max_bytes(bytes: u32) => max_bytes = bytes;
 
-    /// Records the bytes of the text that each token stands for.
-    pub fn offsets(mut self) -> Self {
-        self.offsets = true;
-        self
+        /// Records the bytes of the text that each token stands for.
+        offsets() => offsets = true;
     }
 
     /// Returns the tokens of one text.

@@ -219,25 +219,18 @@ impl Padding {
         value.into()
     }
 
-    /// Pads to the longest sequence, rounded up to a multiple of this many steps; with
-    /// [`all_axes`](Padding::all_axes) along each axis.
-    pub fn multiple_of(mut self, steps: usize) -> Self {
-        self.multiple = steps;
-        self
-    }
+    setters! {
+        /// Pads to the longest sequence, rounded up to a multiple of this many steps; with
+        /// [`all_axes`](Padding::all_axes) along each axis.
+        multiple_of(steps: usize) => multiple = steps;
 
-    /// Pads to this many steps, whatever the longest sequence has. A longer sequence is an error:
-    /// nothing is cut off.
-    pub fn length(mut self, steps: usize) -> Self {
-        self.length = Some(steps);
-        self
-    }
+        /// Pads to this many steps, whatever the longest sequence has. A longer sequence is an error:
+        /// nothing is cut off.
+        length(steps: usize) => length = Some(steps);
 
-    /// Pads every axis that differs, not the first alone: pictures of different sizes, lists of
-    /// lists. The lengths then are those along all axes of a sequence, `[n, axes]`.
-    pub fn all_axes(mut self) -> Self {
-        self.all_axes = true;
-        self
+        /// Pads every axis that differs, not the first alone: pictures of different sizes, lists of
+        /// lists. The lengths then are those along all axes of a sequence, `[n, axes]`.
+        all_axes() => all_axes = true;
     }
 
     /// Pads sequences: returns a tensor `[n, longest, ..]`, and the lengths before padding, `[n]`

@@ -37,7 +37,6 @@ mod trace;
 pub mod tune;
 mod whole_file;
 
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -482,13 +481,7 @@ fn explain(engine: &Engine, stats: Option<&Stats>) -> String {
     .to_string()
 }
 
-impl<T> fmt::Debug for DataLoader<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataLoader")
-            .field("settings", &self.engine.settings)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(DataLoader<T> { settings = self.engine.settings });
 
 impl<T: Send + 'static> Graph<T> {
     /// Runs the graph once, inline on this thread, and collects the output: for tests and small

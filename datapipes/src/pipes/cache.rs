@@ -1,6 +1,5 @@
 //! Keeps the items of the first pass in memory for the later ones.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
@@ -52,13 +51,7 @@ impl<T> Cache<T> {
     }
 }
 
-impl<T> fmt::Debug for Cache<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
-            .field("most", &self.most)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Cache<T> { most });
 
 impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
     type Out = T;

@@ -1,7 +1,7 @@
 //! Joins the items of two inputs that have the same key, with one input in memory.
 
 use std::collections::{HashMap, hash_map};
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::mem::needs_drop;
 use std::slice::from_ref;
@@ -101,15 +101,7 @@ impl<A, B, K> HashJoin<A, B, K> {
     }
 }
 
-impl<A, B, K> Debug for HashJoin<A, B, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HashJoin")
-            .field("items", &self.items)
-            .field("bytes", &self.bytes)
-            .field("strict", &self.strict)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(HashJoin<A, B, K> { items, bytes, strict });
 
 /// Sets the weight of items that are made of other items: by these, where items may own something.
 /// Others weigh the size of their type, which costs nothing.
@@ -140,14 +132,6 @@ pub struct LeftJoin<J>(pub(super) J);
 
 /// Makes the output of a pair; `None` if it needs a partner and has none.
 pub(super) type Pair<A, B, Out> = fn(A, Option<B>) -> Option<Out>;
-
-pub(super) fn inner<A, B>(left: A, right: Option<B>) -> Option<(A, B)> {
-    right.map(|right| (left, right))
-}
-
-pub(super) fn outer<A, B>(left: A, right: Option<B>) -> Option<(A, Option<B>)> {
-    Some((left, right))
-}
 
 /// Pairs an item with its partner. The origin does not depend on order, so that a table needs no
 /// order.
@@ -350,50 +334,58 @@ where
     }
 }
 
-impl<A, B, K> Join<(A, B)> for HashJoin<A, B, K>
-where
-    A: Send + 'static,
-    B: Clone + Send + 'static,
-    K: Hash + Eq + Debug + Send + 'static,
-{
-    type Out = (A, B);
+/// Implements a join by key, whose items without a partner are left out or kept.
+macro_rules! joins_by_key {
+    ($type:ident: $inner:literal, $left:literal, $($bounds:tt)+) => {
+        impl<A, B, K> Join<(A, B)> for $type<A, B, K>
+        where
+            A: Send + 'static,
+            B: Clone + Send + 'static,
+            K: $($bounds)+ + Debug + Send + 'static,
+        {
+            type Out = (A, B);
 
-    fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, B)> {
-        self.run(inputs, cx, inner)
-    }
-    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        // Without `strict` the number depends on the keys, but an endless stream stays endless.
-        inputs[0].filter(|&len| self.strict || len == u64::MAX)
-    }
-    fn name(&self) -> String {
-        "join_by_key".to_owned()
-    }
-    fn hints(&self) -> Hints {
-        self.own_hints()
-    }
+            fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, B)> {
+                self.run(inputs, cx, |left, right| Some((left, right?)))
+            }
+            fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+                // Without `strict` the number depends on the keys, but an endless stream stays endless.
+                inputs[0].filter(|&len| self.strict || len == u64::MAX)
+            }
+            fn name(&self) -> String {
+                $inner.to_owned()
+            }
+            fn hints(&self) -> Hints {
+                self.own_hints()
+            }
+        }
+
+        impl<A, B, K> Join<(A, B)> for LeftJoin<$type<A, B, K>>
+        where
+            A: Send + 'static,
+            B: Clone + Send + 'static,
+            K: $($bounds)+ + Debug + Send + 'static,
+        {
+            type Out = (A, Option<B>);
+
+            fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, Option<B>)> {
+                self.0.run(inputs, cx, |left, right| Some((left, right)))
+            }
+            fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+                inputs[0]
+            }
+            fn name(&self) -> String {
+                $left.to_owned()
+            }
+            fn hints(&self) -> Hints {
+                self.0.own_hints()
+            }
+        }
+    };
 }
+pub(super) use joins_by_key;
 
-impl<A, B, K> Join<(A, B)> for LeftJoin<HashJoin<A, B, K>>
-where
-    A: Send + 'static,
-    B: Clone + Send + 'static,
-    K: Hash + Eq + Debug + Send + 'static,
-{
-    type Out = (A, Option<B>);
-
-    fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, Option<B>)> {
-        self.0.run(inputs, cx, outer)
-    }
-    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        inputs[0]
-    }
-    fn name(&self) -> String {
-        "left_join_by_key".to_owned()
-    }
-    fn hints(&self) -> Hints {
-        self.0.own_hints()
-    }
-}
+joins_by_key!(HashJoin: "join_by_key", "left_join_by_key", Hash + Eq);
 
 impl<A: Send + 'static> Graph<A> {
     /// Joins each item with the one of another graph that has the same key: images from one store,

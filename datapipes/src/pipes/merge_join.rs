@@ -1,13 +1,13 @@
 //! Joins the items of two sorted inputs that have the same key, holding one item.
 
 use std::cmp::Ordering;
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::StreamExt;
 
 use super::hash_join::{
-    Key, LeftJoin, Pair, inner, outer, pair_weigher, paired, twice, weighed_by_parts,
+    Key, LeftJoin, Pair, joins_by_key, pair_weigher, paired, twice, weighed_by_parts,
 };
 use crate::{Context, Error, Graph, Hints, Item, Items, Join, Origin};
 
@@ -43,13 +43,7 @@ impl<A, B, K> MergeJoin<A, B, K> {
     }
 }
 
-impl<A, B, K> Debug for MergeJoin<A, B, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergeJoin")
-            .field("strict", &self.strict)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug! { MergeJoin<A, B, K> { strict } }
 
 /// The second input, and its last item, which may be a partner once more.
 struct Right<B, K> {
@@ -228,50 +222,7 @@ fn again<T>(item: Option<crate::Result<Item<T>>>) -> crate::Result<Item<T>> {
     }
 }
 
-impl<A, B, K> Join<(A, B)> for MergeJoin<A, B, K>
-where
-    A: Send + 'static,
-    B: Clone + Send + 'static,
-    K: Ord + Debug + Send + 'static,
-{
-    type Out = (A, B);
-
-    fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, B)> {
-        self.run(inputs, cx, inner)
-    }
-    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        // Without `strict` the number depends on the keys, but an endless stream stays endless.
-        inputs[0].filter(|&len| self.strict || len == u64::MAX)
-    }
-    fn name(&self) -> String {
-        "merge_join_by_key".to_owned()
-    }
-    fn hints(&self) -> Hints {
-        self.own_hints()
-    }
-}
-
-impl<A, B, K> Join<(A, B)> for LeftJoin<MergeJoin<A, B, K>>
-where
-    A: Send + 'static,
-    B: Clone + Send + 'static,
-    K: Ord + Debug + Send + 'static,
-{
-    type Out = (A, Option<B>);
-
-    fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, Option<B>)> {
-        self.0.run(inputs, cx, outer)
-    }
-    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        inputs[0]
-    }
-    fn name(&self) -> String {
-        "left_merge_join_by_key".to_owned()
-    }
-    fn hints(&self) -> Hints {
-        self.0.own_hints()
-    }
-}
+joins_by_key!(MergeJoin: "merge_join_by_key", "left_merge_join_by_key", Ord);
 
 impl<A: Send + 'static> Graph<A> {
     /// Joins each item with the item of another graph that has the same key, if both are sorted by

@@ -29,28 +29,17 @@ impl<P> Retry<P> {
         }
     }
 
-    /// Waits before each further try: `first`, then between that and three times as long as before
-    /// ([`Backoff`]), at most 15 seconds. The item waits; others go on meanwhile.
-    pub fn backoff(mut self, first: Duration) -> Self {
-        self.pauses.first = first;
-        self
-    }
+    setters! {
+        /// Waits before each further try: `first`, then between that and three times as long as before
+        /// ([`Backoff`]), at most 15 seconds. The item waits; others go on meanwhile.
+        backoff(first: Duration) => pauses.first = first;
 
-    /// Tries again only after errors that `worth` accepts.
-    pub fn only_if(mut self, worth: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
-        self.worth = Arc::new(worth);
-        self
+        /// Tries again only after errors that `worth` accepts.
+        only_if(worth: impl Fn(&Error) -> bool + Send + Sync + 'static) => worth = Arc::new(worth);
     }
 }
 
-impl<P> std::fmt::Debug for Retry<P> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Retry")
-            .field("again", &self.again)
-            .field("pause", &self.pauses.first)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Retry<P> { again, pause = self.pauses.first });
 
 impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
     type Out = P::Out;

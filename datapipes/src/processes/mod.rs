@@ -85,49 +85,39 @@ impl Processes {
         }
     }
 
-    /// Limits the private memory of each process, in bytes: at least 16 MiB.
-    ///
-    /// An allocation that would exceed the limit fails. This ends a Rust program by `SIGABRT` and
-    /// costs the process its piece of work, like any crash. A process whose private memory exceeds
-    /// 7/8 of the limit is replaced between two pieces of work, which costs only the start of
-    /// another process; a slow leak therefore never reaches the limit.
-    ///
-    /// The limit on allocations is `RLIMIT_DATA`. It counts reserved memory, not touched memory,
-    /// including the full size of thread stacks. Memory shared with this process (the items) and
-    /// mapped files do not count.
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = Some(bytes);
-        self
-    }
+    setters! {
+        /// Limits the private memory of each process, in bytes: at least 16 MiB.
+        ///
+        /// An allocation that would exceed the limit fails. This ends a Rust program by `SIGABRT` and
+        /// costs the process its piece of work, like any crash. A process whose private memory exceeds
+        /// 7/8 of the limit is replaced between two pieces of work, which costs only the start of
+        /// another process; a slow leak therefore never reaches the limit.
+        ///
+        /// The limit on allocations is `RLIMIT_DATA`. It counts reserved memory, not touched memory,
+        /// including the full size of thread stacks. Memory shared with this process (the items) and
+        /// mapped files do not count.
+        memory(bytes: u64) => memory = Some(bytes);
 
-    /// Limits how long a process may give no answer (an item, or the end of a piece of work) while
-    /// it has work. A process that is silent for longer is killed, and counts as crashed; an item
-    /// that hangs costs the limit twice, since it is tried once more.
-    ///
-    /// Time in which the consumer takes nothing does not count; time in which the process is
-    /// stopped does. A process has 60 s to start. Without a limit, a process that hangs is waited
-    /// for, with a warning to `tracing` after 60 s.
-    pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = Some(limit);
-        self
-    }
+        /// Limits how long a process may give no answer (an item, or the end of a piece of work) while
+        /// it has work. A process that is silent for longer is killed, and counts as crashed; an item
+        /// that hangs costs the limit twice, since it is tried once more.
+        ///
+        /// Time in which the consumer takes nothing does not count; time in which the process is
+        /// stopped does. A process has 60 s to start. Without a limit, a process that hangs is waited
+        /// for, with a warning to `tracing` after 60 s.
+        time_limit(limit: Duration) => time_limit = Some(limit);
 
-    /// Sets how many times in a row processes may end without an item getting through, before the
-    /// epoch ends with an error of kind [`Worker`](crate::ErrorKind::Worker). Defaults to 16.
-    ///
-    /// An item that is given up because it ended two processes counts as through, so 1 is enough to
-    /// find such items. With several processes, each but one may end once more, since all of them
-    /// may work on such items at the same time. With 0 the end of the first process ends the epoch.
-    pub fn restarts(mut self, in_a_row: usize) -> Self {
-        self.restarts = in_a_row;
-        self
-    }
+        /// Sets how many times in a row processes may end without an item getting through, before the
+        /// epoch ends with an error of kind [`Worker`](crate::ErrorKind::Worker). Defaults to 16.
+        ///
+        /// An item that is given up because it ended two processes counts as through, so 1 is enough to
+        /// find such items. With several processes, each but one may end once more, since all of them
+        /// may work on such items at the same time. With 0 the end of the first process ends the epoch.
+        restarts(in_a_row: usize) => restarts = in_a_row;
 
-    /// Sets the priority: from -20, served first, to 19, served last. A number lower than this
-    /// process's own needs a privilege.
-    pub fn nice(mut self, nice: i32) -> Self {
-        self.nice = Some(nice);
-        self
+        /// Sets the priority: from -20, served first, to 19, served last. A number lower than this
+        /// process's own needs a privilege.
+        nice(nice: i32) => nice = Some(nice);
     }
 
     /// Sets the CPUs to run on, by the numbers that the system gives them.

@@ -196,44 +196,33 @@ impl Remote {
         Ok(self)
     }
 
-    /// Sets how long work of a part may wait without any worker for it, before the epoch ends with an error of kind
-    /// [`Worker`](crate::ErrorKind::Worker). Defaults to 60 s.
-    pub fn wait(self, wait: Duration) -> Self {
-        Remote { wait, ..self }
-    }
+    setters! {
+        /// Sets how long work of a part may wait without any worker for it, before the epoch ends with an error of kind
+        /// [`Worker`](crate::ErrorKind::Worker). Defaults to 60 s.
+        wait(wait: Duration) => wait = wait;
 
-    /// Sets the greatest number of worker processes that work for a part at once, over all machines;
-    /// more have to wait until one leaves, or work for others that share them. Defaults to 64. As much of the input as keeps that many
-    /// busy is read ahead, in the limits of [`memory`](crate::loader::Builder::memory).
-    pub fn at_most(mut self, workers: usize) -> Self {
-        self.at_most = workers;
-        self
-    }
+        /// Sets the greatest number of worker processes that work for a part at once, over all machines;
+        /// more have to wait until one leaves, or work for others that share them. Defaults to 64. As much of the input as keeps that many
+        /// busy is read ahead, in the limits of [`memory`](crate::loader::Builder::memory).
+        at_most(workers: usize) => at_most = workers;
 
-    /// Does the work in this many processes of this machine while no worker is connected, and items
-    /// that crashed workers, which are an error only if they end a process here, too. Defaults to 0,
-    /// which is none.
-    pub fn or_here(mut self, processes: usize) -> Self {
-        self.here = processes;
-        self
-    }
+        /// Does the work in this many processes of this machine while no worker is connected, and items
+        /// that crashed workers, which are an error only if they end a process here, too. Defaults to 0,
+        /// which is none.
+        or_here(processes: usize) => here = processes;
 
-    /// Limits how long a worker may give no answer while it has work, as
-    /// [`Processes::time_limit`] does.
-    ///
-    /// Without this limit, a worker that is silent for much longer than others were (8 times the
-    /// longest recent silence, and at least 2 s) loses its work to another worker, and the time
-    /// doubles for that piece of work each time. The only worker has at least the time of
-    /// [`wait`](Remote::wait), in which another one may come; after that the work waits for one.
-    pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = Some(limit);
-        self
-    }
+        /// Limits how long a worker may give no answer while it has work, as
+        /// [`Processes::time_limit`] does.
+        ///
+        /// Without this limit, a worker that is silent for much longer than others were (8 times the
+        /// longest recent silence, and at least 2 s) loses its work to another worker, and the time
+        /// doubles for that piece of work each time. The only worker has at least the time of
+        /// [`wait`](Remote::wait), in which another one may come; after that the work waits for one.
+        time_limit(limit: Duration) => time_limit = Some(limit);
 
-    /// Sets the least silence after which the work of a worker goes to another one: for tests.
-    #[doc(hidden)]
-    pub fn silence(self, silence: Duration) -> Self {
-        Remote { silence, ..self }
+        /// Sets the least silence after which the work of a worker goes to another one: for tests.
+        #[doc(hidden)]
+        silence(silence: Duration) => silence = silence;
     }
 
     /// Returns the start of the address that a worker gets.

@@ -24,20 +24,12 @@ wire_enum!(Segmentation { 0 Polygons(polygons), 1 Rle(rle) });
 impl Segmentation {
     /// Returns the runs, if the outline has this form.
     pub fn rle(&self) -> Option<&Rle> {
-        if let Segmentation::Rle(rle) = self {
-            Some(rle)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Segmentation::Rle(rle) => rle)
     }
 
     /// Returns the polygons, if the outline has this form.
     pub fn polygons(&self) -> Option<&[Vec<f64>]> {
-        if let Segmentation::Polygons(polygons) = self {
-            Some(polygons)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Segmentation::Polygons(polygons) => polygons)
     }
 }
 

@@ -83,18 +83,14 @@ impl ArrowIpc {
         self
     }
 
-    /// Refuses a batch that states more rows, or more uncompressed bytes, than `bytes`, or than
-    /// `ratio` times the bytes of its file once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.expansion.limit(bytes, ratio);
-        self
-    }
+    datapipes::setters! {
+        /// Refuses a batch that states more rows, or more uncompressed bytes, than `bytes`, or than
+        /// `ratio` times the bytes of its file once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
+        max_expansion(bytes: u64, ratio: u64) => expansion.limit(bytes, ratio);
 
-    /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than
-    /// `bytes`. Defaults to 1 GiB.
-    pub fn max_batch(mut self, bytes: u64) -> Self {
-        self.max_batch = bytes;
-        self
+        /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than
+        /// `bytes`. Defaults to 1 GiB.
+        max_batch(bytes: u64) => max_batch = bytes;
     }
 
     /// Returns the framing that finds the batches of a stream, and counts their rows if necessary.

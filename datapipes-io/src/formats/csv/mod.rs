@@ -125,43 +125,27 @@ impl<T> Csv<T> {
         self.delimiter(b'\t')
     }
 
-    /// Treats the first row as a row like the others.
-    pub fn no_header(mut self) -> Self {
-        self.options.header = false;
-        self
-    }
+    datapipes::setters! {
+        /// Treats the first row as a row like the others.
+        no_header() => options.header = false;
 
-    /// Sets the byte that quotes fields, instead of `"`.
-    pub fn quote(mut self, byte: u8) -> Self {
-        self.options.quote = Some(byte);
-        self
-    }
+        /// Sets the byte that quotes fields, instead of `"`.
+        quote(byte: u8) => options.quote = Some(byte);
 
-    /// Treats quotes as ordinary characters, so no field contains a line end or a delimiter.
-    pub fn no_quotes(mut self) -> Self {
-        self.options.quote = None;
-        self
-    }
+        /// Treats quotes as ordinary characters, so no field contains a line end or a delimiter.
+        no_quotes() => options.quote = None;
 
-    /// Skips lines that begin with this byte. By default there are no comments.
-    pub fn comment(mut self, byte: u8) -> Self {
-        self.options.comment = Some(byte);
-        self
-    }
+        /// Skips lines that begin with this byte. By default there are no comments.
+        comment(byte: u8) => options.comment = Some(byte);
 
-    /// Ends a file with an error at a row of more than `bytes`, which may be a quote that is never
-    /// closed. Defaults to 64 MiB.
-    pub fn max_row(mut self, bytes: usize) -> Self {
-        self.options.max_row = bytes;
-        self
-    }
+        /// Ends a file with an error at a row of more than `bytes`, which may be a quote that is never
+        /// closed. Defaults to 64 MiB.
+        max_row(bytes: usize) => options.max_row = bytes;
 
-    /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
-    /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
-    /// in memory together, and 1100 times.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion.limit(bytes, ratio);
-        self
+        /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
+        /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
+        /// in memory together, and 1100 times.
+        max_expansion(bytes: u64, ratio: u64) => options.expansion.limit(bytes, ratio);
     }
 }
 

@@ -164,13 +164,11 @@ impl MdsSample {
     /// # Errors
     /// The error of [`get`](MdsSample::get); `Corrupt` if the column has another type.
     pub fn bytes(&self, name: &str) -> Result<&Bytes> {
-        self.of(name, "bytes", |value| {
-            if let MdsValue::Bytes(bytes) = value {
-                Some(bytes)
-            } else {
-                None
-            }
-        })
+        self.of(
+            name,
+            "bytes",
+            |value| datapipes::matching!(value, MdsValue::Bytes(bytes) => bytes),
+        )
     }
 
     /// Returns the value of a column of text.
@@ -178,13 +176,11 @@ impl MdsSample {
     /// # Errors
     /// The errors of [`bytes`](MdsSample::bytes).
     pub fn text(&self, name: &str) -> Result<&str> {
-        self.of(name, "text", |value| {
-            if let MdsValue::Text(text) = value {
-                Some(&**text)
-            } else {
-                None
-            }
-        })
+        self.of(
+            name,
+            "text",
+            |value| datapipes::matching!(value, MdsValue::Text(text) => &**text),
+        )
     }
 
     /// Returns the value of a column of integers, signed or not.
@@ -204,13 +200,11 @@ impl MdsSample {
     /// # Errors
     /// The errors of [`bytes`](MdsSample::bytes).
     pub fn float(&self, name: &str) -> Result<f64> {
-        self.of(name, "a float", |value| {
-            if let MdsValue::Float(number) = value {
-                Some(*number)
-            } else {
-                None
-            }
-        })
+        self.of(
+            name,
+            "a float",
+            |value| datapipes::matching!(value, MdsValue::Float(number) => *number),
+        )
     }
 
     /// Returns the value of a column of arrays.
@@ -218,13 +212,11 @@ impl MdsSample {
     /// # Errors
     /// The errors of [`bytes`](MdsSample::bytes).
     pub fn array(&self, name: &str) -> Result<&Tensor> {
-        self.of(name, "an array", |value| {
-            if let MdsValue::Array(array) = value {
-                Some(array)
-            } else {
-                None
-            }
-        })
+        self.of(
+            name,
+            "an array",
+            |value| datapipes::matching!(value, MdsValue::Array(array) => array),
+        )
     }
 
     /// Returns the value of a column of JSON.
@@ -232,13 +224,11 @@ impl MdsSample {
     /// # Errors
     /// The errors of [`bytes`](MdsSample::bytes).
     pub fn json(&self, name: &str) -> Result<&serde_json::Value> {
-        self.of(name, "JSON", |value| {
-            if let MdsValue::Json(json) = value {
-                Some(json)
-            } else {
-                None
-            }
-        })
+        self.of(
+            name,
+            "JSON",
+            |value| datapipes::matching!(value, MdsValue::Json(json) => json),
+        )
     }
 
     pub(super) fn weight(&self) -> usize {

@@ -104,25 +104,18 @@ impl<T> MsgPack<T> {
         }
     }
 
-    /// Refuses arrays and maps that nest more than `levels` deep. Defaults to 128, with a maximum
-    /// of 1024: each level uses some of the stack.
-    pub fn max_depth(mut self, levels: usize) -> Self {
-        self.options.max_depth = levels;
-        self
-    }
+    datapipes::setters! {
+        /// Refuses arrays and maps that nest more than `levels` deep. Defaults to 128, with a maximum
+        /// of 1024: each level uses some of the stack.
+        max_depth(levels: usize) => options.max_depth = levels;
 
-    /// Ends a file with an error (`Limit`) at a value of more than `bytes`. Defaults to 1 GiB.
-    pub fn max_value(mut self, bytes: usize) -> Self {
-        self.options.max_value = bytes;
-        self
-    }
+        /// Ends a file with an error (`Limit`) at a value of more than `bytes`. Defaults to 1 GiB.
+        max_value(bytes: usize) => options.max_value = bytes;
 
-    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
-    /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
-    /// in memory together, and 1100 times.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion.limit(bytes, ratio);
-        self
+        /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+        /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
+        /// in memory together, and 1100 times.
+        max_expansion(bytes: u64, ratio: u64) => options.expansion.limit(bytes, ratio);
     }
 }
 

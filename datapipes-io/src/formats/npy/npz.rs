@@ -57,16 +57,12 @@ impl Npz {
         Npz::default()
     }
 
-    /// Sets the limits, as [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion.limit(bytes, ratio);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the limits, as [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
+        max_expansion(bytes: u64, ratio: u64) => options.expansion.limit(bytes, ratio);
 
-    /// Disables the check of the CRC of stored arrays, whose values are then not read.
-    pub fn unchecked(mut self) -> Self {
-        self.options.unchecked = true;
-        self
+        /// Disables the check of the CRC of stored arrays, whose values are then not read.
+        unchecked() => options.unchecked = true;
     }
 
     /// Yields all arrays of an archive as one item.

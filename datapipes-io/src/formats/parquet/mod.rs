@@ -155,19 +155,15 @@ impl Parquet {
         }
     }
 
-    /// Sets the maximum number of rows of a batch. Defaults to 1024.
-    pub fn batch_rows(mut self, rows: usize) -> Self {
-        self.batch_rows = rows;
-        self
-    }
+    datapipes::setters! {
+        /// Sets the maximum number of rows of a batch. Defaults to 1024.
+        batch_rows(rows: usize) => batch_rows = rows;
 
-    /// Refuses a row group whose pages, or whose values that are in memory at once, are stated to
-    /// be larger than `bytes`, or than `ratio` times the bytes read of the file for them once they
-    /// are past 1 MiB. Defaults to 8 GiB and 1100 times. Values that are stored once for many rows
-    /// are not bounded by these limits: such a batch is smaller with fewer rows.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.expansion.limit(bytes, ratio);
-        self
+        /// Refuses a row group whose pages, or whose values that are in memory at once, are stated to
+        /// be larger than `bytes`, or than `ratio` times the bytes read of the file for them once they
+        /// are past 1 MiB. Defaults to 8 GiB and 1100 times. Values that are stored once for many rows
+        /// are not bounded by these limits: such a batch is smaller with fewer rows.
+        max_expansion(bytes: u64, ratio: u64) => expansion.limit(bytes, ratio);
     }
 
     fn batches(&self, file: File, cx: &Context) -> Result<(Batches<Bytes>, u64)> {

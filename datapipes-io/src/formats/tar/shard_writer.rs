@@ -83,14 +83,12 @@ impl ShardWriter {
         })
     }
 
-    /// Limits the number of samples in a shard; a shard has at least one sample.
-    pub fn max_count(self, max_count: u64) -> Self {
-        ShardWriter { max_count, ..self }
-    }
+    datapipes::setters! {
+        /// Limits the number of samples in a shard; a shard has at least one sample.
+        max_count(max_count: u64) => max_count = max_count;
 
-    /// Limits the size of a shard in bytes, before gzip; a shard has at least one sample.
-    pub fn max_bytes(self, max_bytes: u64) -> Self {
-        ShardWriter { max_bytes, ..self }
+        /// Limits the size of a shard in bytes, before gzip; a shard has at least one sample.
+        max_bytes(max_bytes: u64) => max_bytes = max_bytes;
     }
 
     /// Adds a sample.

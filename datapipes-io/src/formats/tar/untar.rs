@@ -132,22 +132,15 @@ impl Tar {
         Tar::default()
     }
 
-    /// Sets the limits of [`Untar::max_expansion`].
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.expansion.limit(bytes, ratio);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the limits of [`Untar::max_expansion`].
+        max_expansion(bytes: u64, ratio: u64) => expansion.limit(bytes, ratio);
 
-    /// Requires an end marker, as [`Untar::require_end`].
-    pub fn require_end(mut self) -> Self {
-        self.ends.marked = true;
-        self
-    }
+        /// Requires an end marker, as [`Untar::require_end`].
+        require_end() => ends.marked = true;
 
-    /// Sets the treatment of data after the end marker, as [`Untar::trailing`].
-    pub fn trailing(mut self, trailing: Trailing) -> Self {
-        self.ends.trailing = trailing;
-        self
+        /// Sets the treatment of data after the end marker, as [`Untar::trailing`].
+        trailing(trailing: Trailing) => ends.trailing = trailing;
     }
 
     pub(super) fn members(&self, data: Bytes, cx: &Context) -> Members {

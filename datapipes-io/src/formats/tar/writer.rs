@@ -65,22 +65,15 @@ impl<W: Write> TarWriter<W> {
         }
     }
 
-    /// Sets the permissions of the following members.
-    pub fn mode(mut self, mode: u32) -> Self {
-        self.attributes.mode = mode & 0o7777;
-        self
-    }
+    datapipes::setters! {
+        /// Sets the permissions of the following members.
+        mode(mode: u32) => attributes.mode = mode & 0o7777;
 
-    /// Sets user and group of the following members.
-    pub fn owner(mut self, user: u32, group: u32) -> Self {
-        self.attributes.owner = (user, group);
-        self
-    }
+        /// Sets user and group of the following members.
+        owner(user: u32, group: u32) => attributes.owner = (user, group);
 
-    /// Sets the modification time of the following members, in seconds since 1970.
-    pub fn mtime(mut self, seconds: u64) -> Self {
-        self.attributes.mtime = seconds;
-        self
+        /// Sets the modification time of the following members, in seconds since 1970.
+        mtime(seconds: u64) => attributes.mtime = seconds;
     }
 
     /// Adds a file.

@@ -68,25 +68,18 @@ impl TfRecords {
         TfRecords::default()
     }
 
-    /// Refuses records of more than `bytes` in their place (`Limit`). Defaults to 2 GiB.
-    pub fn max_record(mut self, bytes: u64) -> Self {
-        self.most = bytes;
-        self
-    }
+    datapipes::setters! {
+        /// Refuses records of more than `bytes` in their place (`Limit`). Defaults to 2 GiB.
+        max_record(bytes: u64) => most = bytes;
 
-    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
-    /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
-    /// in memory together, and 1100 times, which is more than gzip can reach.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.expansion.limit(bytes, ratio);
-        self
-    }
+        /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+        /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
+        /// in memory together, and 1100 times, which is more than gzip can reach.
+        max_expansion(bytes: u64, ratio: u64) => expansion.limit(bytes, ratio);
 
-    /// Checks only the lengths of records and not their data: for data that were checked in another
-    /// way.
-    pub fn unchecked(mut self) -> Self {
-        self.unchecked = true;
-        self
+        /// Checks only the lengths of records and not their data: for data that were checked in another
+        /// way.
+        unchecked() => unchecked = true;
     }
 
     /// Returns the splitter of a file into records, with a function of each record.

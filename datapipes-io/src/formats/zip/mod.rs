@@ -77,18 +77,14 @@ impl Unzip {
         Unzip::default()
     }
 
-    /// Refuses members that decompress to more than `bytes` together, or to more than `ratio` times
-    /// their own size once past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than deflate
-    /// can reach.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion.limit(bytes, ratio);
-        self
-    }
+    datapipes::setters! {
+        /// Refuses members that decompress to more than `bytes` together, or to more than `ratio` times
+        /// their own size once past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than deflate
+        /// can reach.
+        max_expansion(bytes: u64, ratio: u64) => options.expansion.limit(bytes, ratio);
 
-    /// Disables the check of the CRC of stored members.
-    pub fn unchecked(mut self) -> Self {
-        self.options.unchecked = true;
-        self
+        /// Disables the check of the CRC of stored members.
+        unchecked() => options.unchecked = true;
     }
 }
 

@@ -229,81 +229,47 @@ impl CloudBuilder {
         }
     }
 
-    /// Sets the address of the service, if it is not the provider's own: `https://host:port`, or
-    /// `http://…` for a service without TLS.
-    pub fn endpoint(mut self, url: impl Into<String>) -> Self {
-        self.endpoint = Some(url.into());
-        self
-    }
+    datapipes::setters! {
+        /// Sets the address of the service, if it is not the provider's own: `https://host:port`, or
+        /// `http://…` for a service without TLS.
+        endpoint(url: impl Into<String>) => endpoint = Some(url.into());
 
-    /// Sets the region of an S3 bucket. Defaults to `us-east-1`.
-    pub fn region(mut self, name: impl Into<String>) -> Self {
-        self.region = Some(name.into());
-        self
-    }
+        /// Sets the region of an S3 bucket. Defaults to `us-east-1`.
+        region(name: impl Into<String>) => region = Some(name.into());
 
-    /// Sets the AWS profile, in place of `AWS_PROFILE` and of the keys of the environment.
-    pub fn profile(mut self, name: impl Into<String>) -> Self {
-        self.profile = Some(name.into());
-        self
-    }
+        /// Sets the AWS profile, in place of `AWS_PROFILE` and of the keys of the environment.
+        profile(name: impl Into<String>) => profile = Some(name.into());
 
-    /// Sets the Azure storage account.
-    pub fn account(mut self, name: impl Into<String>) -> Self {
-        self.account = Some(name.into());
-        self
-    }
+        /// Sets the Azure storage account.
+        account(name: impl Into<String>) => account = Some(name.into());
 
-    /// Sets access key and secret key of S3, or account and account key of Azure.
-    pub fn keys(mut self, id: impl Into<String>, secret: impl Into<String>) -> Self {
-        self.keys = Some((id.into(), secret.into()));
-        self
-    }
+        /// Sets access key and secret key of S3, or account and account key of Azure.
+        keys(id: impl Into<String>, secret: impl Into<String>) => keys = Some((id.into(), secret.into()));
 
-    /// Sets the session token that belongs to the keys of S3, or a bearer token of Google or Azure.
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
-        self
-    }
+        /// Sets the session token that belongs to the keys of S3, or a bearer token of Google or Azure.
+        token(token: impl Into<String>) => token = Some(token.into());
 
-    /// Makes requests without credentials, for a public bucket.
-    pub fn anonymous(mut self) -> Self {
-        self.anonymous = true;
-        self
-    }
+        /// Makes requests without credentials, for a public bucket.
+        anonymous() => anonymous = true;
 
-    /// Uses the proxies that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name.
-    pub fn proxies_of_environment(mut self) -> Self {
-        self.proxies = true;
-        self
-    }
+        /// Uses the proxies that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name.
+        proxies_of_environment() => proxies = true;
 
-    /// Sets the maximum time to make a connection. Defaults to 5 seconds.
-    pub fn connect_timeout(mut self, time: Duration) -> Self {
-        self.connect = time;
-        self
-    }
+        /// Sets the maximum time to make a connection. Defaults to 5 seconds.
+        connect_timeout(time: Duration) => connect = time;
 
-    /// Sets the maximum time until an answer begins, and of each pause in it. Defaults to 30
-    /// seconds. There is no limit for the whole answer.
-    pub fn stall_timeout(mut self, time: Duration) -> Self {
-        self.stall = time;
-        self
-    }
+        /// Sets the maximum time until an answer begins, and of each pause in it. Defaults to 30
+        /// seconds. There is no limit for the whole answer.
+        stall_timeout(time: Duration) => stall = time;
 
-    /// Trusts these certificates, in PEM, in addition to the system's.
-    pub fn certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.roots.push(pem.into());
-        self
-    }
+        /// Trusts these certificates, in PEM, in addition to the system's.
+        certificates(pem: impl Into<Vec<u8>>) => roots.push(pem.into());
 
-    /// Sets any other option of `object_store`, by the name of its configuration key:
-    /// `virtual_hosted_style_request`, `request_payer`, `service_account_key`, `sas_token`. Options
-    /// of connections (`timeout`, `proxy_url`) have no effect, since this crate makes the
-    /// connections.
-    pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.options.push((key.into(), value.into()));
-        self
+        /// Sets any other option of `object_store`, by the name of its configuration key:
+        /// `virtual_hosted_style_request`, `request_payer`, `service_account_key`, `sas_token`. Options
+        /// of connections (`timeout`, `proxy_url`) have no effect, since this crate makes the
+        /// connections.
+        option(key: impl Into<String>, value: impl Into<String>) => options.push((key.into(), value.into()));
     }
 
     /// Returns the store. Reads files with credentials, and makes no connection yet.

@@ -12,7 +12,6 @@ pub use builder::CloudBuilder;
 /// [`Cloud::from_object_store`] takes.
 pub use object_store;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -499,11 +498,5 @@ impl Store for Cloud {
     }
 }
 
-/// Shows the location, and never the credentials.
-impl fmt::Debug for Cloud {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cloud")
-            .field("url", &self.0.url)
-            .finish_non_exhaustive()
-    }
-}
+// Shows the location, and never the credentials.
+datapipes::opaque_debug!(Cloud { url = self.0.url });

@@ -13,7 +13,6 @@ pub use hub::{Hub, HubBuilder};
 pub use list::Listing;
 pub use options::HttpBuilder;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -278,11 +277,5 @@ impl Store for Http {
     }
 }
 
-/// Shows nothing secret.
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http")
-            .field("url", &self.url())
-            .finish_non_exhaustive()
-    }
-}
+// Shows nothing secret.
+datapipes::opaque_debug!(Http { url = self.url() });

@@ -189,22 +189,15 @@ impl HttpBuilder {
         self
     }
 
-    /// Sets the maximum time to make a connection, TLS included. Defaults to 5 seconds.
-    pub fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect = limit;
-        self
-    }
+    datapipes::setters! {
+        /// Sets the maximum time to make a connection, TLS included. Defaults to 5 seconds.
+        connect_timeout(limit: Duration) => connect = limit;
 
-    /// Sets the maximum time until an answer begins, connecting included. Defaults to 30 seconds.
-    pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
-        self.first_byte = limit;
-        self
-    }
+        /// Sets the maximum time until an answer begins, connecting included. Defaults to 30 seconds.
+        first_byte_timeout(limit: Duration) => first_byte = limit;
 
-    /// Sets the time for which an idle connection is kept open. Defaults to 60 seconds.
-    pub fn idle_timeout(mut self, limit: Duration) -> Self {
-        self.idle = limit;
-        self
+        /// Sets the time for which an idle connection is kept open. Defaults to 60 seconds.
+        idle_timeout(limit: Duration) => idle = limit;
     }
 
     /// Sets the minimum rate of a body in bytes per second, averaged over a time. Defaults to 1024
@@ -218,44 +211,31 @@ impl HttpBuilder {
         self
     }
 
-    /// Offers HTTP/2 to `https://` hosts, which choose. By default all requests use HTTP/1.1.
-    ///
-    /// With HTTP/1.1 there are as many connections as requests in flight, each with its own
-    /// flow-control window. Over long distances that is faster than HTTP/2, whose requests share
-    /// one connection, so that one lost packet delays all of them. HTTP/2 helps if a host allows
-    /// few connections, or if connections are slow to make.
-    pub fn http2(mut self) -> Self {
-        self.version = Version::Negotiated;
-        self
-    }
+    datapipes::setters! {
+        /// Offers HTTP/2 to `https://` hosts, which choose. By default all requests use HTTP/1.1.
+        ///
+        /// With HTTP/1.1 there are as many connections as requests in flight, each with its own
+        /// flow-control window. Over long distances that is faster than HTTP/2, whose requests share
+        /// one connection, so that one lost packet delays all of them. HTTP/2 helps if a host allows
+        /// few connections, or if connections are slow to make.
+        http2() => version = Version::Negotiated;
 
-    /// Uses HTTP/2 without negotiation, for `http://` hosts that are known to support it.
-    pub fn http2_prior_knowledge(mut self) -> Self {
-        self.version = Version::Two;
-        self
-    }
+        /// Uses HTTP/2 without negotiation, for `http://` hosts that are known to support it.
+        http2_prior_knowledge() => version = Version::Two;
 
-    /// Follows redirects to another host, `host` or `host:port`, too. Redirects within scheme, host
-    /// and port of the store are always followed, up to 5 in a row; redirects from `https` to
-    /// `http` never are. Credentials, headers and the query of the store's URL are not sent to
-    /// another host, port or scheme. The addresses of a host named here are not checked: they may
-    /// be those of this machine or a private network.
-    pub fn allow_redirects_to(mut self, host: &str) -> Self {
-        self.follow.push(host.to_ascii_lowercase());
-        self
-    }
+        /// Follows redirects to another host, `host` or `host:port`, too. Redirects within scheme, host
+        /// and port of the store are always followed, up to 5 in a row; redirects from `https` to
+        /// `http` never are. Credentials, headers and the query of the store's URL are not sent to
+        /// another host, port or scheme. The addresses of a host named here are not checked: they may
+        /// be those of this machine or a private network.
+        allow_redirects_to(host: &str) => follow.push(host.to_ascii_lowercase());
 
-    /// Accepts a body without a length or chunks, which ends where its connection ends. Such a body
-    /// may be cut without notice.
-    pub fn allow_unknown_length(mut self) -> Self {
-        self.unknown_length = true;
-        self
-    }
+        /// Accepts a body without a length or chunks, which ends where its connection ends. Such a body
+        /// may be cut without notice.
+        allow_unknown_length() => unknown_length = true;
 
-    /// Sets the source of the names of objects; see [`Listing`].
-    pub fn listing(mut self, listing: Listing) -> Self {
-        self.listing = listing;
-        self
+        /// Sets the source of the names of objects; see [`Listing`].
+        listing(listing: Listing) => listing = listing;
     }
 
     /// Sets another URL; follows redirects to hosts of the same kind, and explains refusals.

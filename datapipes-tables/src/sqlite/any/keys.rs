@@ -20,13 +20,7 @@ impl Keys {
     pub fn read(connection: &Connection, query: &str) -> Result<Keys> {
         let mut integers = Vec::new();
         let mut others: Vec<Vec<Value>> = Vec::new();
-        let integer = |key: &[Value]| {
-            if let [Value::Integer(key)] = key {
-                Some(*key)
-            } else {
-                None
-            }
-        };
+        let integer = |key: &[Value]| datapipes::matching!(key, [Value::Integer(key)] => *key);
         each(connection, query, [], |row| {
             let columns = row.as_ref().column_count();
             let key: Vec<Value> = (0..columns)

@@ -24,11 +24,7 @@ pub enum Cell {
 impl Cell {
     /// Returns the integer, if the value is one.
     pub fn as_i64(&self) -> Option<i64> {
-        if let Cell::Int(value) = self {
-            Some(*value)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Cell::Int(value) => *value)
     }
 
     /// Returns the number, if the value is one; also an integer.
@@ -42,20 +38,12 @@ impl Cell {
 
     /// Returns the text, if the value is text.
     pub fn as_str(&self) -> Option<&str> {
-        if let Cell::Text(value) = self {
-            Some(value)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Cell::Text(value) => value)
     }
 
     /// Returns the bytes, if the value is bytes.
     pub fn as_bytes(&self) -> Option<&Bytes> {
-        if let Cell::Blob(value) = self {
-            Some(value)
-        } else {
-            None
-        }
+        datapipes::matching!(self, Cell::Blob(value) => value)
     }
 
     pub(super) fn of(value: ValueRef<'_>) -> Result<Cell> {

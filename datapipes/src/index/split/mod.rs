@@ -46,16 +46,12 @@ impl<K> SplitSample<K> {
         }
     }
 
-    /// Sets the class.
-    pub fn class(mut self, class: impl fmt::Display) -> Self {
-        self.class = Some(class.to_string());
-        self
-    }
+    setters! {
+        /// Sets the class.
+        class(class: impl fmt::Display) => class = Some(class.to_string());
 
-    /// Sets the entity.
-    pub fn entity(mut self, entity: impl fmt::Display) -> Self {
-        self.entity = Some(entity.to_string());
-        self
+        /// Sets the entity.
+        entity(entity: impl fmt::Display) => entity = Some(entity.to_string());
     }
 }
 
@@ -130,15 +126,12 @@ impl Splitter {
         Splitter::fractions((0..folds).map(|fold| (format!("fold {fold}"), 1.0 / folds as f64)))
     }
 
-    /// Sets the seed. Another seed gives another split. Defaults to 0.
-    pub fn seed(self, seed: u64) -> Self {
-        Splitter { seed, ..self }
-    }
+    setters! {
+        /// Sets the seed. Another seed gives another split. Defaults to 0.
+        seed(seed: u64) => seed = seed;
 
-    /// Gives every part the class mix of the whole, as nearly as entities allow.
-    pub fn balance_classes(mut self) -> Self {
-        self.balanced = true;
-        self
+        /// Gives every part the class mix of the whole, as nearly as entities allow.
+        balance_classes() => balanced = true;
     }
 
     /// Leaves out samples until all classes have equally many, and
@@ -163,25 +156,18 @@ impl Splitter {
         }
     }
 
-    /// Leaves out samples until no class has more than `samples`.
-    pub fn max_per_class(mut self, samples: usize) -> Self {
-        self.most_per_class = Some(samples);
-        self
-    }
+    setters! {
+        /// Leaves out samples until no class has more than `samples`.
+        max_per_class(samples: usize) => most_per_class = Some(samples);
 
-    /// Sets the metadata column of the class. Defaults to `label`. Used by the reader of the
-    /// columns, and in the record.
-    pub fn class_column(mut self, column: impl Into<String>) -> Self {
-        self.class_column = column.into();
-        self
-    }
+        /// Sets the metadata column of the class. Defaults to `label`. Used by the reader of the
+        /// columns, and in the record.
+        class_column(column: impl Into<String>) => class_column = column.into();
 
-    /// Sets the metadata column of the entity, such as `patient`. Used by the reader of the
-    /// columns, and in the record. Samples that have an [entity](SplitSample::entity) are kept together
-    /// in any case.
-    pub fn group_by(mut self, column: impl Into<String>) -> Self {
-        self.entity_column = Some(column.into());
-        self
+        /// Sets the metadata column of the entity, such as `patient`. Used by the reader of the
+        /// columns, and in the record. Samples that have an [entity](SplitSample::entity) are kept together
+        /// in any case.
+        group_by(column: impl Into<String>) => entity_column = Some(column.into());
     }
 
     /// Returns the metadata columns of class and entity.

@@ -14,7 +14,6 @@ mod tests;
 
 pub use edited::Edited;
 
-use std::fmt;
 use std::sync::Arc;
 
 #[cfg(feature = "serde")]
@@ -249,12 +248,4 @@ pub(super) fn saved(saving: Saving) -> Result<Cursors> {
     }
 }
 
-impl fmt::Debug for Checkpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint")
-            .field("epoch", &self.epoch())
-            .field("delivered", &self.delivered())
-            .field("finished", &self.is_finished())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Checkpoint { epoch = self.epoch(), delivered = self.delivered(), finished = self.is_finished() });

@@ -268,10 +268,7 @@ impl Step {
 
     /// Returns the reason why the replay ends before this node; `None` if it does not.
     pub fn why_not(&self) -> Option<&'static str> {
-        match self.way {
-            Way::Stopped(why) => Some(why),
-            _ => None,
-        }
+        matching!(self.way, Way::Stopped(why) => why)
     }
 
     /// Returns the origins of the node's output.

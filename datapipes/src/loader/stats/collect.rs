@@ -150,10 +150,7 @@ impl Stats {
             busy: own_time(run, &inclusive, id),
             item_time: run.counters[id].item_time.histogram(),
             bytes: bytes_of(&run.counters[id], node.node.edge.is_unknown()),
-            segment: match plan.places[id] {
-                Placement::Segment(number) => Some(segment_letter(number)),
-                _ => None,
-            },
+            segment: matching!(plan.places[id], Placement::Segment(number) => segment_letter(number)),
             queue: run.queues.get(&id).and_then(|gauge| {
                 // In the budget queues are in the order of their nodes, after segments.
                 let earlier = run.queues.keys().filter(|&&other| other < id).count();

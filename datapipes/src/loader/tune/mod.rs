@@ -149,49 +149,36 @@ impl<'a, T: Send + 'static> Tuner<'a, T> {
         }
     }
 
-    /// Sets the largest number of workers to try. Defaults to the number of cores.
-    #[must_use]
-    pub fn cores(mut self, cores: usize) -> Self {
-        self.cores = cores;
-        self
-    }
+    setters! {
+        /// Sets the largest number of workers to try. Defaults to the number of cores.
+        #[must_use]
+        cores(cores: usize) => cores = cores;
 
-    /// Sets the first number of workers, which is also the step by which the number grows. Defaults
-    /// to 1. The paper uses the number of GPUs, so that each GPU has the same number of workers. As
-    /// in the paper, the last step may exceed the number of cores.
-    #[must_use]
-    pub fn gpus(mut self, gpus: usize) -> Self {
-        self.gpus = gpus;
-        self
-    }
+        /// Sets the first number of workers, which is also the step by which the number grows. Defaults
+        /// to 1. The paper uses the number of GPUs, so that each GPU has the same number of workers. As
+        /// in the paper, the last step may exceed the number of cores.
+        #[must_use]
+        gpus(gpus: usize) => gpus = gpus;
 
-    /// Sets the longest queue to try, in batches. Defaults to 4. The shortest has 1, as in the
-    /// paper's experiments; its listing counts from 0.
-    #[must_use]
-    pub fn most_prefetch(mut self, batches: usize) -> Self {
-        self.most_prefetch = batches;
-        self
-    }
+        /// Sets the longest queue to try, in batches. Defaults to 4. The shortest has 1, as in the
+        /// paper's experiments; its listing counts from 0.
+        #[must_use]
+        most_prefetch(batches: usize) => most_prefetch = batches;
 
-    /// Sets the number of batches of each run. Defaults to 100. A run should take at least some
-    /// tenths of a second, and many more batches than the longest queue holds.
-    #[must_use]
-    pub fn batches(mut self, batches: u64) -> Self {
-        self.batches = batches;
-        self
-    }
+        /// Sets the number of batches of each run. Defaults to 100. A run should take at least some
+        /// tenths of a second, and many more batches than the longest queue holds.
+        #[must_use]
+        batches(batches: u64) => batches = batches;
 
-    /// Sets a bound, in bytes, for the items that the loader holds: in work, in queues and between
-    /// them. A run that passes it is stopped at the next batch, and its settings are not chosen;
-    /// the grid then goes on with the next number of workers. Without it there is no bound.
-    ///
-    /// The figure is [`MemoryStats::most`](super::MemoryStats::most), which does not cover items of
-    /// [unknown weight](crate::Weigh). The loader's own limit, [`Builder::memory`], stays in force,
-    /// so that no run takes more than that.
-    #[must_use]
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = Some(bytes);
-        self
+        /// Sets a bound, in bytes, for the items that the loader holds: in work, in queues and between
+        /// them. A run that passes it is stopped at the next batch, and its settings are not chosen;
+        /// the grid then goes on with the next number of workers. Without it there is no bound.
+        ///
+        /// The figure is [`MemoryStats::most`](super::MemoryStats::most), which does not cover items of
+        /// [unknown weight](crate::Weigh). The loader's own limit, [`Builder::memory`], stays in force,
+        /// so that no run takes more than that.
+        #[must_use]
+        memory(bytes: u64) => memory = Some(bytes);
     }
 
     /// Sets the function that is called with each batch, on this thread: a training step, or

@@ -8,7 +8,6 @@ mod sized;
 mod tests;
 mod turns;
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -73,14 +72,7 @@ impl Mix {
     }
 }
 
-impl fmt::Debug for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mix")
-            .field("schedule", &self.schedule)
-            .field("stop", &self.stop)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Mix { schedule, stop });
 
 /// An order of turns.
 trait Takes<T>: Send + 'static {

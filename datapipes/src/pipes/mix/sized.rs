@@ -1,7 +1,5 @@
 //! Mixes inputs by weight in what items measure, not in their number.
 
-use std::fmt;
-
 use super::fair_share::{self, shares};
 use super::{Mixes, Stop, Takes, join};
 use crate::{Context, Error, Graph, Hints, Items, Join, Result, Role};
@@ -25,14 +23,7 @@ impl<F> MixBySize<F> {
     }
 }
 
-impl<F> fmt::Debug for MixBySize<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MixBySize")
-            .field("weights", &self.weights)
-            .field("stop", &self.stop)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(MixBySize<F> { weights, stop });
 
 /// The turns of inputs by what they gave: the next is that of the input furthest below its share.
 pub(super) struct SizedTurns<F> {

@@ -10,66 +10,46 @@ use crate::graph::Recipe;
 use crate::run::morsel::Needed;
 use crate::{Error, Processes, Rank, Reader, Result, Uneven};
 
-/// First message to a child.
-pub(crate) struct Hello {
-    pub recipes: Vec<Recipe>,
-    /// Names of the part's nodes in the whole graph.
-    pub names: Vec<String>,
-    /// Numbers of the part's nodes for origins.
-    pub sources: Vec<u16>,
-    /// Description of the part in the parent; the child must arrive at the same description.
-    pub signature: String,
-    pub processes: Processes,
-    /// Most detailed level of the parent's log, from 0 (nothing) to 5.
-    pub level: u8,
-    /// Number of jobs that the child may have in progress at once, at least 1: more than one if the
-    /// part waits for something.
-    pub overlap: usize,
-    /// Number of the node that fills rows of batches, if one does.
-    pub fills: Option<usize>,
-    /// Bytes that are kept for what it has made and nobody has taken over.
-    pub room: usize,
-    /// Time after which a worker of another machine gives up a parent of which it hears nothing.
-    pub heartbeat_timeout: Option<Duration>,
+wire_struct! {
+    /// First message to a child.
+    pub(crate) struct Hello {
+        pub recipes: Vec<Recipe>,
+        /// Names of the part's nodes in the whole graph.
+        pub names: Vec<String>,
+        /// Numbers of the part's nodes for origins.
+        pub sources: Vec<u16>,
+        /// Description of the part in the parent; the child must arrive at the same description.
+        pub signature: String,
+        pub processes: Processes,
+        /// Most detailed level of the parent's log, from 0 (nothing) to 5.
+        pub level: u8,
+        /// Number of jobs that the child may have in progress at once, at least 1: more than one if the
+        /// part waits for something.
+        pub overlap: usize,
+        /// Number of the node that fills rows of batches, if one does.
+        pub fills: Option<usize>,
+        /// Bytes that are kept for what it has made and nobody has taken over.
+        pub room: usize,
+        /// Time after which a worker of another machine gives up a parent of which it hears nothing.
+        pub heartbeat_timeout: Option<Duration>,
+    }
 }
 
-wire_struct!(Hello {
-    recipes,
-    names,
-    sources,
-    signature,
-    processes,
-    level,
-    overlap,
-    fills,
-    room,
-    heartbeat_timeout,
-});
-
-/// Hints about the run that a job belongs to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RunFacts {
-    pub seed: u64,
-    pub epoch: u64,
-    /// True if the part works for a cache.
-    pub for_cache: bool,
-    pub rank: Rank,
-    pub uneven: Option<Uneven>,
-    pub max_inflated: Option<u64>,
-    pub largest_item: Option<u64>,
-    pub round: u64,
+wire_struct! {
+    /// Hints about the run that a job belongs to.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub(crate) struct RunFacts {
+        pub seed: u64,
+        pub epoch: u64,
+        /// True if the part works for a cache.
+        pub for_cache: bool,
+        pub rank: Rank,
+        pub uneven: Option<Uneven>,
+        pub max_inflated: Option<u64>,
+        pub largest_item: Option<u64>,
+        pub round: u64,
+    }
 }
-
-wire_struct!(RunFacts {
-    seed,
-    epoch,
-    for_cache,
-    rank,
-    uneven,
-    max_inflated,
-    largest_item,
-    round,
-});
 
 /// Order from parent to child. The chunk of a job follows the order.
 #[derive(Debug, PartialEq)]
@@ -93,32 +73,25 @@ pub(super) struct Grants {
     pub rows: Vec<Option<(u64, usize)>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct JobFacts {
-    pub number: u64,
-    pub run: RunFacts,
-    /// True if the job is a single item that may end the process: its output is sent at once, so
-    /// that the parent knows how far it got.
-    pub alone: bool,
-    /// Bytes of the heaviest recent item that came out of any child; 0 before the first.
-    pub heaviest: usize,
-    /// Number of items that the reader has taken so far.
-    pub taken: usize,
-    /// Items of the job of which the reader needs all.
-    pub needed: Needed,
+wire_struct! {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub(super) struct JobFacts {
+        pub number: u64,
+        pub run: RunFacts,
+        /// True if the job is a single item that may end the process: its output is sent at once, so
+        /// that the parent knows how far it got.
+        pub alone: bool,
+        /// Bytes of the heaviest recent item that came out of any child; 0 before the first.
+        pub heaviest: usize,
+        /// Number of items that the reader has taken so far.
+        pub taken: usize,
+        /// Items of the job of which the reader needs all.
+        pub needed: Needed,
+    }
 }
 
 wire_enum!(Order { 0 Hello, 1 Job(facts, grants), 2 Cancel(number), 3 Allow(number), 4 Alive(at) });
 wire_struct!(Grants { wanted, rows });
-wire_struct!(JobFacts {
-    number,
-    run,
-    alone,
-    heaviest,
-    taken,
-    needed,
-});
-
 /// Report from child to parent. The chunk of an output follows the report.
 #[derive(Debug)]
 pub(super) enum Report {
@@ -138,29 +111,33 @@ pub(super) enum Report {
     Alive(u64),
 }
 
-/// End of a job.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Done {
-    pub number: u64,
-    /// Nanoseconds of the job's polls.
-    pub busy: u64,
-    /// Nanoseconds that the job took, with its waits if it is I/O.
-    pub spent: u64,
-    /// Counts since the last output.
-    pub counted: Counted,
-    /// Row that the part asked for last.
-    pub wanted: Option<RowFormat>,
-    /// True if the part waits for something, so that more jobs can be in progress.
-    pub waits: bool,
+wire_struct! {
+    /// End of a job.
+    #[derive(Debug, Default, PartialEq)]
+    pub(super) struct Done {
+        pub number: u64,
+        /// Nanoseconds of the job's polls.
+        pub busy: u64,
+        /// Nanoseconds that the job took, with its waits if it is I/O.
+        pub spent: u64,
+        /// Counts since the last output.
+        pub counted: Counted,
+        /// Row that the part asked for last.
+        pub wanted: Option<RowFormat>,
+        /// True if the part waits for something, so that more jobs can be in progress.
+        pub waits: bool,
+    }
 }
 
-/// Line for the log.
-#[derive(Debug, PartialEq)]
-pub(super) struct LogLine {
-    /// Level, from 1 (error) to 5 (trace).
-    pub level: u8,
-    pub target: String,
-    pub text: String,
+wire_struct! {
+    /// Line for the log.
+    #[derive(Debug, PartialEq)]
+    pub(super) struct LogLine {
+        /// Level, from 1 (error) to 5 (trace).
+        pub level: u8,
+        pub target: String,
+        pub text: String,
+    }
 }
 
 wire_enum!(Report {
@@ -173,20 +150,6 @@ wire_enum!(Report {
     6 Leaving,
     7 Alive(at),
 });
-wire_struct!(Done {
-    number,
-    busy,
-    spent,
-    counted,
-    wanted,
-    waits,
-});
-wire_struct!(LogLine {
-    level,
-    target,
-    text
-});
-
 /// Takes any message as a report and as an order.
 #[cfg(all(feature = "testing", feature = "remote"))]
 pub(super) fn hear(parcel: &Parcel) {

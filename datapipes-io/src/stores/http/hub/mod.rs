@@ -8,7 +8,6 @@ mod tree;
 pub use options::HubBuilder;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -466,11 +465,5 @@ impl Store for Hub {
     }
 }
 
-/// Shows nothing secret.
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
-            .field("url", &self.0.url)
-            .finish_non_exhaustive()
-    }
-}
+// Shows nothing secret.
+datapipes::opaque_debug!(Hub { url = self.0.url });

@@ -57,28 +57,18 @@ impl HubBuilder {
         }
     }
 
-    /// Sets the branch, tag or commit; overrides the URL. Defaults to the main branch.
-    pub fn revision(mut self, revision: &str) -> Self {
-        self.revision = Some(revision.to_owned());
-        self
-    }
+    datapipes::setters! {
+        /// Sets the branch, tag or commit; overrides the URL. Defaults to the main branch.
+        revision(revision: &str) => revision = Some(revision.to_owned());
 
-    /// Sets the URL of the hub, in place of `HF_ENDPOINT`. Defaults to `https://huggingface.co`.
-    pub fn endpoint(mut self, url: &str) -> Self {
-        self.endpoint = Some(url.to_owned());
-        self
-    }
+        /// Sets the URL of the hub, in place of `HF_ENDPOINT`. Defaults to `https://huggingface.co`.
+        endpoint(url: &str) => endpoint = Some(url.to_owned());
 
-    /// Sends this token to the hub; overrides the environment.
-    pub fn token(mut self, token: &str) -> Self {
-        self.token = Token::Given(token.trim().to_owned());
-        self
-    }
+        /// Sends this token to the hub; overrides the environment.
+        token(token: &str) => token = Token::Given(token.trim().to_owned());
 
-    /// Sends no token, also if the environment has one.
-    pub fn anonymous(mut self) -> Self {
-        self.token = Token::None;
-        self
+        /// Sends no token, also if the environment has one.
+        anonymous() => token = Token::None;
     }
 
     /// Sets options of the requests: timeouts, proxies, certificates, hosts besides the public ones

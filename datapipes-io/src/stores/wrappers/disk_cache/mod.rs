@@ -107,23 +107,17 @@ impl<S: Store> DiskCache<S> {
         })
     }
 
-    /// Sets the behavior of a full cache for a new object. Defaults to [`Evict::Oldest`].
-    pub fn evict(self, evict: Evict) -> Self {
-        DiskCache { evict, ..self }
-    }
+    datapipes::setters! {
+        /// Sets the behavior of a full cache for a new object. Defaults to [`Evict::Oldest`].
+        evict(evict: Evict) => evict = evict;
 
-    /// Does not wait until an entry is on the disk. That is faster on disks that sync slowly; after
-    /// a power failure more entries may be damaged, and their objects are then requested again.
-    pub fn without_sync(mut self) -> Self {
-        self.sync = false;
-        self
-    }
+        /// Does not wait until an entry is on the disk. That is faster on disks that sync slowly; after
+        /// a power failure more entries may be damaged, and their objects are then requested again.
+        without_sync() => sync = false;
 
-    /// Asks for the version of an object ([`Store::head`]) each time before a cached entry is
-    /// returned.
-    pub fn check_versions(mut self) -> Self {
-        self.check = true;
-        self
+        /// Asks for the version of an object ([`Store::head`]) each time before a cached entry is
+        /// returned.
+        check_versions() => check = true;
     }
 
     /// Records a failed write: logs it once, and pauses writing.

@@ -57,10 +57,7 @@ where
 
 /// Returns the reason that the other side gave for the end of the connection.
 fn alert(error: &io::Error) -> Option<AlertDescription> {
-    match tls_error(error)? {
-        rustls::Error::AlertReceived(alert) => Some(*alert),
-        _ => None,
-    }
+    matching!(tls_error(error)?, rustls::Error::AlertReceived(alert) => *alert)
 }
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {

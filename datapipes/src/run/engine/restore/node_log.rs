@@ -44,10 +44,7 @@ impl NodeLog {
     }
 
     pub(in crate::run::engine) fn recorder(&self) -> Option<&Arc<Recorder>> {
-        match self {
-            NodeLog::Snapshots(recorder) => Some(recorder),
-            _ => None,
-        }
+        matching!(self, NodeLog::Snapshots(recorder) => recorder)
     }
 }
 
