@@ -37,7 +37,7 @@ impl<B: Send + 'static> Reading<B> {
         match &*self.stage() {
             Stage::Running(epoch) => epoch.checkpoint(),
             Stage::Ended(Ok(checkpoint)) => Ok(checkpoint.clone()),
-            Stage::Ended(Err(error)) => Err(Error::new(error.kind(), error.to_string())),
+            Stage::Ended(Err(error)) => Err(error.copied()),
         }
     }
 

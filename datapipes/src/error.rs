@@ -371,27 +371,58 @@ constructors! {
 }
 
 impl Error {
+    /// Makes another error that says the same, for failures that concern several items: kind, node,
+    /// item, message and marks are equal, and the text of the causes is its cause.
+    ///
+    /// ```
+    /// use datapipes::Error;
+    ///
+    /// let error = Error::unavailable("shard 3").with_source("connection reset").transient();
+    /// let copy = error.copied();
+    /// assert_eq!(copy.to_string(), error.to_string());
+    /// assert!(copy.is_transient());
+    /// ```
+    #[must_use]
+    pub fn copied(&self) -> Error {
+        let Inner {
+            kind,
+            node,
+            item,
+            message,
+            source: _,
+            transient,
+            fatal,
+            retry_after,
+        } = &*self.0;
+        let causes = self.causes();
+        Error(Box::new(Inner {
+            kind: *kind,
+            node: node.clone(),
+            item: item.clone(),
+            message: message.clone(),
+            source: (!causes.is_empty()).then(|| causes.join(": ").into()),
+            transient: *transient,
+            fatal: *fatal,
+            retry_after: *retry_after,
+        }))
+    }
+
     /// Returns what went wrong and why, in one line: the displayed text without the node and the
     /// item.
     pub fn cause(&self) -> String {
-        let inner = &*self.0;
-        let mut line = String::new();
-        if inner.kind != ErrorKind::User || inner.source.is_none() {
-            line += &inner.kind.to_string();
-            line += if inner.message.is_empty() && inner.source.is_none() {
-                ""
-            } else {
-                ": "
-            };
+        let (kind, said) = (self.kind(), self.said());
+        match kind {
+            ErrorKind::User if self.0.source.is_some() => said,
+            _ if said.is_empty() => kind.to_string(),
+            _ => format!("{kind}: {said}"),
         }
-        line += &inner.message;
-        let mut said = !inner.message.is_empty();
-        for cause in self.causes() {
-            line += if said { ": " } else { "" };
-            line += &cause;
-            said = true;
-        }
-        escape(&line).into_owned()
+    }
+
+    /// Returns the [cause](Error::cause) without the kind.
+    pub(crate) fn said(&self) -> String {
+        let message = Some(self.0.message.clone()).filter(|message| !message.is_empty());
+        let parts: Vec<String> = message.into_iter().chain(self.causes()).collect();
+        escape(&parts.join(": ")).into_owned()
     }
 
     /// Returns the messages of the causes, the nearest first.

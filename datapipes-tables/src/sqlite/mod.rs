@@ -222,13 +222,13 @@ impl Sqlite {
             Err(error) => {
                 return keys
                     .iter()
-                    .map(|key| Err(again(&error).within(self.of(*key))))
+                    .map(|key| Err(error.copied().within(self.of(*key))))
                     .collect();
             }
         };
         let answer = |key: &Uuid| match found.get_mut(key) {
             Some(Ok(row)) => Ok(row.clone()),
-            Some(Err(error)) => Err(again(error).within(self.of(*key))),
+            Some(Err(error)) => Err(error.copied().within(self.of(*key))),
             None => Err(Error::not_found(self.of(*key))),
         };
         keys.iter().map(answer).collect()
@@ -360,21 +360,6 @@ impl Table for Sqlite {
             return super::filter::scan_and_filter(self, columns, filter);
         }
         self.pages(columns, filter)
-    }
-}
-
-/// Copies an error of several keys for one of them.
-fn again(error: &Error) -> Error {
-    let words = error.to_string();
-    let said = words
-        .strip_prefix(&error.kind().to_string())
-        .unwrap_or(&words)
-        .trim_start_matches(": ");
-    let again = Error::new(error.kind(), said);
-    if error.is_transient() {
-        again.transient()
-    } else {
-        again
     }
 }
 

@@ -256,8 +256,7 @@ impl Recorder {
     /// Saves the last snapshot from which all of these points can be reached.
     pub(crate) fn save_at(&self, points: &[Option<Point>], to: &mut Saving) {
         if let Some(problem) = &*lock(&self.problem) {
-            to.problem
-                .get_or_insert_with(|| Error::new(problem.kind(), problem.to_string()));
+            to.problem.get_or_insert_with(|| problem.copied());
         }
         let (round, taken) = {
             let Feeds { feeds, round } = &*lock(&self.feeds);

@@ -220,9 +220,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         };
         let cursors = match (saving, &self.ended, &self.resume) {
             (Some(saving), ..) => saved(saving)?,
-            (_, Some(ended), _) => ended
-                .clone()
-                .map_err(|error| Error::new(error.kind(), error.to_string()))?,
+            (_, Some(ended), _) => ended.clone().map_err(|error| error.copied())?,
             // The cursors of a graph that was changed are not those of the checkpoint.
             (_, None, Some(resume)) => (*resume.cursors).clone(),
             (_, None, None) => Cursors::default(),

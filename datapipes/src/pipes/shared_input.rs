@@ -15,7 +15,7 @@ use std::task::{self, Poll, Wake, Waker};
 
 use futures::StreamExt;
 
-use crate::{Chunk, Chunks, Context, Demand, Error, ErrorKind, Item, Items, Result, Wanted};
+use crate::{Chunk, Chunks, Context, Demand, Error, Item, Items, Result, Wanted};
 
 /// Selects the outputs for an item, and hands it to them.
 pub(super) trait Deal<T>: Send + 'static {
@@ -151,42 +151,14 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Gives an error that belongs to no output in particular to all; it cannot be cloned, so the
-    /// others get its text.
+    /// Gives an error that belongs to no output in particular to all; the others get its text.
     fn push_error(&mut self, error: Error) {
         let mut open: Vec<usize> = self.open().collect();
         let Some(last) = open.pop() else { return };
         for index in open {
-            self.put(index, Err(copy(&error)));
+            self.put(index, Err(error.copied()));
         }
         self.put(last, Err(error));
-    }
-}
-
-/// Makes an error of the same kind, node, item and text.
-fn copy(error: &Error) -> Error {
-    let text = error.cause();
-    let mut copy = match error.kind() {
-        // It is mostly shown without its kind, and then must stay so.
-        ErrorKind::User => Error::user(text),
-        kind => {
-            let said = text.strip_prefix(&format!("{kind}: "));
-            Error::new(kind, said.unwrap_or(&text))
-        }
-    };
-    if let Some(node) = error.node() {
-        copy = copy.at(&node.into());
-    }
-    if let Some(item) = error.item() {
-        copy = copy.of(item);
-    }
-    if !error.is_about_an_item() {
-        copy = copy.fatal();
-    }
-    match error.retry_after() {
-        Some(pause) => copy.with_retry_after(pause),
-        None if error.is_transient() => copy.transient(),
-        None => copy,
     }
 }
 

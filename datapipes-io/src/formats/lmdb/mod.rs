@@ -152,16 +152,8 @@ impl Lmdb {
                 .collect::<Vec<_>>())
         });
         values.await.unwrap_or_else(|error| {
-            // All requests get the same error.
-            let again = || {
-                let again = Error::new(error.kind(), format!("{}: {error}", self.place()));
-                if error.is_transient() {
-                    again.transient()
-                } else {
-                    again
-                }
-            };
-            (0..count).map(|_| Err(again())).collect()
+            let error = error.within(self.place());
+            (0..count).map(|_| Err(error.copied())).collect()
         })
     }
 }

@@ -22,7 +22,7 @@ use self::keys::Keys;
 use self::queries::{each, no_table, quoted, row_id, shown, wrong};
 use self::row::no_column;
 use super::connections::{Connections, failed};
-use super::{again, connect, sql};
+use super::{connect, sql};
 
 /// Rows of any table or query of an SQLite file, as data by index: sample `n` is the row of the
 /// `n`-th key; feature `sqlite`.
@@ -232,7 +232,7 @@ impl Inner {
                 }
                 let row = |key: &i64| match found.get(key) {
                     Some(Ok(row)) => Ok(row.clone()),
-                    Some(Err(error)) => Err(again(error).within(self.of(key))),
+                    Some(Err(error)) => Err(error.copied().within(self.of(key))),
                     None => Err(self.gone(key)),
                 };
                 Ok(asked.iter().map(row).collect())
@@ -317,7 +317,7 @@ impl MapPipe for SqliteRows {
                 self.0.place
             ))),
             // All rows get the same error.
-            (Some(_), Some(error)) => Err(again(error).within(&self.0.place)),
+            (Some(_), Some(error)) => Err(error.copied().within(&self.0.place)),
             (Some(_), None) => rows.next().expect("a row for each key"),
         };
         places.into_iter().map(row).collect()

@@ -152,7 +152,7 @@ impl Replayer<'_> {
         let (mut count, mut is_of_samples) = (0, false);
         for look in made.iter().flat_map(|chunk| edge.look(chunk)) {
             match look {
-                Look::Error(error) => return Err(copy(error)),
+                Look::Error(error) => return Err(error.copied()),
                 Look::Item(origin, _) => {
                     count += 1;
                     is_of_samples = origin.parts() == samples;
@@ -212,23 +212,8 @@ impl Replayer<'_> {
 fn note_failure(stage: &NodeResult<'_>, failed: &mut Option<Error>) {
     for look in stage.made.iter().flat_map(|made| made.look()) {
         if let Look::Error(error) = look {
-            failed.get_or_insert_with(|| copy(error));
+            failed.get_or_insert_with(|| error.copied());
         }
-    }
-}
-
-/// Makes another error with the same text.
-fn copy(error: &Error) -> Error {
-    let mut copy = Error::new(error.kind(), error.message().to_owned());
-    if let Some(cause) = error.causes().first() {
-        copy = copy.with_source(cause.clone());
-    }
-    if let Some(item) = error.item() {
-        copy = copy.of(item);
-    }
-    match error.node() {
-        Some(node) => copy.at(&node.into()),
-        None => copy,
     }
 }
 

@@ -277,10 +277,7 @@ impl MapPipe for IndexedArrowRows {
         let (inner, wanted) = (self.0.clone(), indices.to_vec());
         match datapipes::blocking(move || inner.rows(&wanted)).await {
             Ok(rows) => rows,
-            Err(error) => {
-                let again = |_: &u64| Err(Error::new(error.kind(), error.to_string()));
-                indices.iter().map(again).collect()
-            }
+            Err(error) => indices.iter().map(|_| Err(error.copied())).collect(),
         }
     }
     fn name(&self) -> String {

@@ -82,7 +82,7 @@ impl Ends {
     async fn receive<T>(&mut self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
         let Some(parcel) = poll_fn(|cx| self.take.poll_parcel(cx)).await else {
             return Err(match self.take.fault() {
-                Some(fault) => Error::new(fault.kind(), fault.message()),
+                Some(fault) => fault.copied(),
                 None => Error::new(ErrorKind::Io, "it closed the connection"),
             });
         };
