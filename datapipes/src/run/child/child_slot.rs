@@ -14,7 +14,7 @@ use super::plan::ChildKey;
 #[cfg(feature = "remote")]
 use super::remote::Arrival;
 use super::session::{End, Session};
-use super::slots::{ChildSlot, SlotsShared};
+use super::slots::{ChildSlot, ChildState, SlotsShared};
 use super::vitals::{OomWatch, words};
 use crate::{Arity, Error, ErrorKind};
 
@@ -124,9 +124,7 @@ impl ChildSlot {
         let end = poll_fn(|cx| session.poll(cx)).await;
         let ready = session.ready;
         let (mut child, tasks) = session.into_parts();
-        self.shared.set_ready(self.place, false);
-        self.shared.set_idle(self.place, false);
-        self.shared.set_working(self.place, false);
+        self.shared.set_state(self.place, ChildState::NotReady);
         drop(running);
         let place = self.place;
         let worker = child.worker();
@@ -154,9 +152,7 @@ impl ChildSlot {
             // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
                 wait = Duration::from_millis(10) * (self.shared.deaths() + 1) as u32;
-                let (kind, said) = (error.kind().to_string(), error.cause());
-                let said = said.strip_prefix(&format!("{kind}: ")).unwrap_or(&said);
-                child.exit_report(|_| format!("could not begin: {said}"))
+                child.exit_report(|_| format!("could not begin: {}", error.said()))
             }
             End::Refused(error) => {
                 drop(child);

@@ -24,7 +24,7 @@ use super::child_handle::Child;
 use super::job::Task;
 use super::plan::Alive;
 use super::protocol::{Counted, Done, Order};
-use super::slots::ChildSlot;
+use super::slots::{ChildSlot, ChildState};
 use crate::graph::AnyChunk;
 use crate::queue::{SharedMemory, Weight};
 use crate::{Error, ErrorKind, Result, Wire, Writer};
@@ -191,10 +191,8 @@ impl<'a> Session<'a> {
                 .tell_alive(cx)
                 .and_then(|()| self.allow(cx))
                 .and_then(|()| self.give_work(cx));
-            let is_free = self.ready && !self.leaving && self.closed.is_none() && !self.is_busy();
-            let idle = is_free && self.is_at_work(cx);
-            self.slot.shared.set_idle(place, idle);
-            self.set_working();
+            let state = self.state(cx);
+            self.slot.shared.set_state(place, state);
             match gave {
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -240,15 +238,32 @@ impl<'a> Session<'a> {
         });
     }
 
-    fn set_working(&mut self) {
-        let front = self.tasks.front();
-        // The child works in order: while it has a late task, the others have not begun.
-        let waits = self.late.is_none()
-            && (self.held.is_some() || front.is_some_and(|task| task.asked.is_some()));
-        let is_stuck = self.ready && front.is_some() && waits;
-        self.stuck = is_stuck.then(|| self.stuck.unwrap_or_else(Instant::now));
-        let working = (front.is_some() || self.late.is_some()) && !waits;
-        self.slot.shared.set_working(self.slot.place, working);
+    /// Returns what the child does, and notes since when it has waited for room.
+    fn state(&mut self, cx: &mut Context<'_>) -> ChildState {
+        let no_room = self.has_no_room();
+        self.stuck = no_room.then(|| self.stuck.unwrap_or_else(Instant::now));
+        if !self.ready {
+            return ChildState::NotReady;
+        }
+        if no_room {
+            return ChildState::Waiting;
+        }
+        if self.late.is_some() || !self.tasks.is_empty() {
+            return ChildState::Working;
+        }
+        let is_free = !self.leaving && self.closed.is_none() && !self.is_busy();
+        match is_free && self.is_at_work(cx) {
+            true => ChildState::Idle,
+            false => ChildState::Waiting,
+        }
+    }
+
+    /// Returns true if the first task waits for room for its output. The child works in order: while
+    /// it has a late task, the others have not begun.
+    fn has_no_room(&self) -> bool {
+        let is_first = self.late.is_none();
+        let front = self.tasks.front().filter(|_| is_first);
+        front.is_some_and(|front| self.held.is_some() || front.asked.is_some())
     }
 
     /// Chooses this worker if one is to be handed over, also while it makes the part. Returns true if

@@ -1,5 +1,6 @@
 //! Late work, at one of its workers: see [`LateTasks`](crate::run::child::late::LateTasks).
 
+use std::sync::atomic::Ordering;
 use std::task::Context;
 
 use tokio::time::Instant;
@@ -20,34 +21,50 @@ pub(super) struct Late {
 impl Session<'_> {
     /// Lets a second worker do the first task, too, if it is late.
     pub(super) fn poll_late(&mut self, cx: &mut Context<'_>) {
-        let shared = self.slot.shared.clone();
-        let is_first = self.ready && self.late.is_none() && self.lost.is_empty();
-        let front = self.tasks.front().filter(|front| {
-            let is_open = !front.answered && front.alone.is_none() && front.asked.is_none();
-            is_open && shared.is_wanted(front.number)
-        });
-        let Some(front) = front.filter(|_| is_first && self.held.is_none()) else {
-            return;
-        };
-        if !self.is_worker() || shared.ready_workers() < 2 {
-            return;
-        }
-        let begun = front.sent.max(self.had_no_room);
-        let after = shared.late.after();
-        let Some(deadline) = after.and_then(|after| begun.checked_add(after)) else {
+        let Some(deadline) = self.late_deadline() else {
             return;
         };
         if self.late_timer.deadline() != deadline {
             self.late_timer.as_mut().reset(deadline);
         }
-        if self.late_timer.as_mut().poll(cx).is_ready()
-            && let Some(task) = self.tasks.pop_front()
-        {
-            self.input -= task.bytes;
-            let (key, second) = (shared.late.add(task), None);
-            self.late = Some(Late { key, second });
-            shared.wake();
+        if self.late_timer.as_mut().poll(cx).is_pending() {
+            return;
         }
+        let task = self.tasks.pop_front().expect("it has the deadline");
+        self.input -= task.bytes;
+        let (key, second) = (self.slot.shared.late.add(task), None);
+        self.late = Some(Late { key, second });
+        self.slot.shared.wake();
+    }
+
+    /// Returns the time from which the first task is late; `None` if a second worker cannot help.
+    fn late_deadline(&self) -> Option<Instant> {
+        let shared = &self.slot.shared;
+        let front = self.tasks.front()?;
+        let is_first = self.ready && self.late.is_none() && self.lost.is_empty();
+        let waits_for_it = self.held.is_none() && front.asked.is_none() && !front.answered;
+        let is_whole = front.alone.is_none() && shared.is_wanted(front.number);
+        let has_others = self.is_worker() && shared.ready_workers() >= 2;
+        if !(is_first && waits_for_it && is_whole && has_others) {
+            return None;
+        }
+        let begun = front.sent.max(self.had_no_room);
+        begun.checked_add(shared.late.after()?)
+    }
+
+    /// Shares the last task, which was sent now, with the worker that is late with it.
+    pub(super) fn share_late(&mut self, key: LateKey, now: Instant) {
+        let Some(task) = self.tasks.pop_back() else {
+            return;
+        };
+        self.input -= task.bytes;
+        let second = Some(now);
+        self.late = Some(Late { key, second });
+        let shared = &self.slot.shared;
+        shared.plan.figures.late.fetch_add(1, Ordering::Relaxed);
+        shared.late.share(key, task);
+        // Others take what comes after it.
+        shared.wake();
     }
 
     /// Returns true if a report is about a job that others do, and is to be dropped. A late task is

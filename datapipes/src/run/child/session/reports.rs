@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::{End, Session};
 use crate::codec::{Parcel, damaged};
 use crate::run::child::log::tell;
-use crate::run::child::protocol::{Done, Report};
-use crate::{Error, ErrorKind, Result, Wire};
+use crate::run::child::protocol::{Counted, Done, Report};
+use crate::run::child::slots::ChildState;
+use crate::{Error, ErrorKind, Reader, Result, Wire};
 
 /// Greatest number of bytes that a child may ask for: more than a process can have.
 const MOST_ASKED: usize = 1 << 48;
@@ -53,7 +54,7 @@ impl Session<'_> {
                         matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Limit)
                     };
                     if let Some(error) = self.child.reports.fault().filter(meant) {
-                        return Err(Error::new(error.kind(), error.message()));
+                        return Err(error.copied());
                     }
                     if self.exited {
                         return Ok(Poll::Ready(End::Died));
@@ -74,7 +75,8 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
+    /// Does what a report asks for. Returns an end if the child is not to go on.
+    fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
         let mut from = parcel.reader();
         let report = Report::decode(&mut from)?;
         if !matches!(report, Report::Output(..)) {
@@ -93,7 +95,7 @@ impl Session<'_> {
         match report {
             Report::Ready if !self.ready => {
                 self.ready = true;
-                self.slot.shared.set_ready(self.slot.place, true);
+                (self.slot.shared).set_state(self.slot.place, ChildState::Waiting);
             }
             Report::Leaving => self.leaving = true,
             Report::Alive(at) => self.answered_after(at),
@@ -105,43 +107,7 @@ impl Session<'_> {
             }
             Report::Log(log) => tell(&self.slot.plan().node, self.slot.place, &log),
             Report::Output(number, counted, done) => {
-                let task = self.tasks.front_mut().filter(|task| task.number == number);
-                let task = task.ok_or_else(|| {
-                    damaged(format_args!(
-                        "an output of job {number}, which it does not have"
-                    ))
-                })?;
-                let granted = match task.alone {
-                    None => &mut task.job.granted[..],
-                    Some(item) => task.job.granted.get_mut(item..item + 1).unwrap_or_default(),
-                };
-                let plan = &self.slot.shared.plan;
-                let mut from = from.with_grants(granted);
-                let decoded = catch_unwind(AssertUnwindSafe(|| {
-                    plan.output
-                        .decode(&mut from)
-                        .map(|chunk| plan.edge.weigh(chunk))
-                }));
-                let mut chunk =
-                    decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
-                from.end()?;
-                task.asked = None;
-                let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
-                task.seen += chunk.len;
-                if known > 0 {
-                    chunk = plan.edge.without_first(chunk, known);
-                }
-                self.bytes += parcel.len() as u64;
-                // The encoded length is known here, whatever weight the steps report.
-                chunk.bytes = chunk.bytes.max(parcel.len());
-                if chunk.len > 0 {
-                    self.held = Some((chunk, counted, done));
-                } else {
-                    task.count(counted);
-                    if let Some(done) = done {
-                        self.done(done)?;
-                    }
-                }
+                self.output(number, (counted, done), from, parcel.len())?;
             }
             Report::Done(done) => self.done(done)?,
             Report::Ask(number, bytes) => {
@@ -160,7 +126,53 @@ impl Session<'_> {
         Ok(None)
     }
 
-    pub(super) fn done(&mut self, done: Done) -> Result<()> {
+    /// Takes output of the first task, which waits for room from now on; `encoded` is its length in
+    /// bytes.
+    fn output(
+        &mut self,
+        number: u64,
+        (counted, done): (Counted, Option<Done>),
+        from: Reader<'_>,
+        encoded: usize,
+    ) -> Result<()> {
+        let task = self.tasks.front_mut().filter(|task| task.number == number);
+        let task = task.ok_or_else(|| {
+            damaged(format_args!(
+                "an output of job {number}, which it does not have"
+            ))
+        })?;
+        let granted = match task.alone {
+            None => &mut task.job.granted[..],
+            Some(item) => task.job.granted.get_mut(item..item + 1).unwrap_or_default(),
+        };
+        let plan = &self.slot.shared.plan;
+        let mut from = from.with_grants(granted);
+        let decode = || {
+            let chunk = plan.output.decode(&mut from)?;
+            Ok(plan.edge.weigh(chunk))
+        };
+        let decoded = catch_unwind(AssertUnwindSafe(decode));
+        let mut chunk = decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
+        from.end()?;
+        task.asked = None;
+        let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
+        task.seen += chunk.len;
+        if known > 0 {
+            chunk = plan.edge.without_first(chunk, known);
+        }
+        self.bytes += encoded as u64;
+        // The encoded length is known here, whatever weight the steps report.
+        chunk.bytes = chunk.bytes.max(encoded);
+        if chunk.len > 0 {
+            self.held = Some((chunk, counted, done));
+            return Ok(());
+        }
+        task.count(counted);
+        done.map_or(Ok(()), |done| self.done(done))
+    }
+
+    /// Ends the first task.
+    fn done(&mut self, done: Done) -> Result<()> {
         let front = self.tasks.front();
         let is_front = front.is_some_and(|task| task.number == done.number);
         // If the report is wrong, the task stays, so that others do it.

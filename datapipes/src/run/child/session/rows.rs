@@ -1,5 +1,6 @@
 //! Rows of batches, granted to a child that fills them in place.
 
+use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -12,6 +13,8 @@ use crate::run::child::protocol::Grants;
 
 /// Least size of a row, in bytes, that a child fills in place.
 const WORTH_A_GRANT: usize = 16 << 10;
+/// Number of lent pieces of memory above which pieces without granted rows are taken back at once.
+const LENT: usize = 16;
 
 impl Session<'_> {
     /// Takes back the memory that is not kept: what is gone here, or has no granted rows. If the
@@ -22,6 +25,19 @@ impl Session<'_> {
         };
         self.lent
             .retain(|id, memory| keeps(*id, memory) || orders.unlend(*id).is_err());
+    }
+
+    /// Takes back the memory without granted rows, once there is much of it.
+    pub(super) fn unlend_unused(&mut self) {
+        if self.lent.len() < LENT {
+            return;
+        }
+        let tasks = self.tasks.iter();
+        let parts = tasks.flat_map(|task| task.job.granted.iter().flatten());
+        let granted: HashSet<u64> = parts
+            .filter_map(|part| Some(memory_of(part)?.0.id))
+            .collect();
+        self.unlend(|id, _| granted.contains(&id));
     }
 
     /// Grants the rows of a job's items to the child.
@@ -57,7 +73,7 @@ impl Session<'_> {
 }
 
 /// Returns the memory of a row, if it is shared with other processes, and the offset in bytes.
-pub(super) fn memory_of(part: &SlabPart) -> Option<(Arc<SharedMemory>, usize)> {
+fn memory_of(part: &SlabPart) -> Option<(Arc<SharedMemory>, usize)> {
     let (memory, place) = part.place()?;
     Some((memory.as_any().downcast().ok()?, place))
 }

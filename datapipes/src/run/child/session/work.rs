@@ -1,21 +1,15 @@
 //! Work for a child: jobs, and leave to go on with them.
 
-use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use tokio::time::Instant;
 
 use super::Session;
-use super::late::Late;
-use super::rows::memory_of;
 use crate::Result;
 use crate::queue::Put;
 use crate::run::child::job::Task;
+use crate::run::child::late::LateKey;
 use crate::run::child::protocol::{JobFacts, Order};
-
-/// Number of lent pieces of memory above which pieces without granted rows are taken back at once.
-const LENT: usize = 16;
 
 impl Session<'_> {
     /// Allows the jobs that have asked to make an item to do so, as far as there is room.
@@ -53,81 +47,92 @@ impl Session<'_> {
         if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
             return self.unreachable(error);
         }
-        if let Some(last) = self.lose() {
+        if let Some(last) = self.lose().or_else(|| self.cancel_released()) {
             return self.send(cx, &Order::Cancel(last), None);
         }
+        match self.next_task(cx) {
+            Some((task, late)) => self.begin(task, late, cx),
+            None => Ok(false),
+        }
+    }
+
+    /// Gives up jobs that were cancelled. Returns the number up to which the child is to cancel.
+    fn cancel_released(&mut self) -> Option<u64> {
         let released = self.slot.shared.released();
-        if self.cancelled < released {
-            self.cancelled = released;
-            self.slot.redo.retain(|task| task.number >= released);
-            if self.first_job().is_some_and(|first| first < released) {
-                self.heard = Instant::now();
-                return self.send(cx, &Order::Cancel(released - 1), None);
-            }
+        if self.cancelled >= released {
+            return None;
         }
+        self.cancelled = released;
+        self.slot.redo.retain(|task| task.number >= released);
+        self.first_job().filter(|&first| first < released)?;
+        self.heard = Instant::now();
+        Some(released - 1)
+    }
+
+    /// Returns true if the child may have one more task.
+    fn has_room(&self) -> bool {
         // A child may stay for long with work that was cancelled.
-        let alone = self
-            .tasks
-            .front()
-            .is_some_and(|task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number));
-        // A worker that has lost work is too slow for more until that is over.
-        let is_full = !self.lost.is_empty() || self.jobs() >= self.most_jobs();
-        if !self.ready || self.leaving || alone || is_full {
-            return Ok(false);
+        let is_alone =
+            |task: &Task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number);
+        self.ready
+            && !self.leaving
+            && !self.tasks.front().is_some_and(is_alone)
+            // A worker that has lost work is too slow for more until that is over.
+            && self.lost.is_empty()
+            && self.jobs() < self.most_jobs()
+    }
+
+    /// Chooses what the child does next, in the order that `slots/work.rs` describes. Returns a key,
+    /// too, if another worker is late with the task.
+    fn next_task(&mut self, cx: &mut Context<'_>) -> Option<(Task, Option<LateKey>)> {
+        if !self.has_room() {
+            return None;
         }
-        let is_worker = self.is_worker();
-        let has_redo = !self.slot.redo.is_empty() || self.slot.shared.is_redo_first(is_worker);
-        if !has_redo && !self.is_at_work(cx) {
-            return Ok(false);
-        }
+        let (shared, is_worker) = (self.slot.shared.clone(), self.is_worker());
         let is_busy = self.is_busy();
-        let take_late = || (is_worker && !is_busy).then(|| self.slot.shared.take_late())?;
-        let (late, late_task) = if has_redo { None } else { take_late() }.unzip();
-        let task = match has_redo {
-            true if is_busy => return Ok(false),
-            true => self
-                .slot
-                .redo
-                .pop_front()
-                .or_else(|| self.slot.shared.take_redo(is_worker)),
-            false if late.is_some() => late_task,
-            // An idle child is a better place for the next job.
-            false if is_busy && self.slot.shared.has_idle() => None,
-            false if is_busy && self.slot.shared.is_late_first() => None,
-            false => self
-                .slot
-                .shared
-                .take(self.last_job())
-                .map(|(number, job)| Task::new(number, job)),
-        };
-        let Some(mut task) = task else {
-            return Ok(false);
-        };
-        // Cancelled work is not begun.
-        if let Poll::Ready(None) = task
-            .job
-            .put
-            .poll_ready(&mut Context::from_waker(Waker::noop()))
+        if !self.slot.redo.is_empty() || shared.is_redo_first(is_worker) {
+            if is_busy {
+                return None;
+            }
+            let own = self.slot.redo.pop_front();
+            let task = own.or_else(|| shared.take_redo(is_worker))?;
+            return Some((task, None));
+        }
+        if !self.is_at_work(cx) {
+            return None;
+        }
+        if is_worker
+            && !is_busy
+            && let Some((key, task)) = shared.take_late()
         {
+            return Some((task, Some(key)));
+        }
+        if is_busy && shared.is_for_idle() {
+            return None;
+        }
+        let (number, job) = shared.take(self.last_job())?;
+        Some((Task::new(number, job), None))
+    }
+
+    /// Sends a task to the child. Returns true if anything was done.
+    fn begin(
+        &mut self,
+        mut task: Task,
+        late: Option<LateKey>,
+        cx: &mut Context<'_>,
+    ) -> Result<bool> {
+        // Cancelled work is not begun.
+        let mut noop = Context::from_waker(Waker::noop());
+        if let Poll::Ready(None) = task.job.put.poll_ready(&mut noop) {
             return Ok(true);
         }
         let now = Instant::now();
-        if !is_busy {
+        if !self.is_busy() {
             self.heard = now;
         }
-        let places = task
-            .alone
-            .map_or(0..task.job.chunk.len, |item| item..item + 1);
-        if self.lent.len() >= LENT {
-            let parts = self
-                .tasks
-                .iter()
-                .flat_map(|task| task.job.granted.iter().flatten());
-            let granted: HashSet<u64> = parts
-                .filter_map(|part| Some(memory_of(part)?.0.id))
-                .collect();
-            self.unlend(|id, _| granted.contains(&id));
-        }
+        let all = 0..task.job.chunk.len;
+        let places = task.alone.map_or(all, |item| item..item + 1);
+        self.unlend_unused();
         let grants = self.grants(&mut task.job, places.clone());
         let facts = JobFacts {
             number: task.number,
@@ -142,20 +147,8 @@ impl Session<'_> {
         }
         self.tasks.push_back(task);
         let sent = self.send(cx, &Order::Job(facts, grants), Some(places))?;
-        if let Some(key) = late
-            && let Some(task) = self.tasks.pop_back()
-        {
-            self.input -= task.bytes;
-            let second = Some(now);
-            self.late = Some(Late { key, second });
-            self.slot
-                .plan()
-                .figures
-                .late
-                .fetch_add(1, Ordering::Relaxed);
-            self.slot.shared.late.share(key, task);
-            // Others take what comes after it.
-            self.slot.shared.wake();
+        if let Some(key) = late {
+            self.share_late(key, now);
         }
         Ok(sent)
     }
