@@ -1,25 +1,35 @@
-//! A model of a plan that has run: the time that each part of it needs for a batch.
+//! A model of an epoch that has run: the time that each of its parts would need for one batch with
+//! other settings.
 //!
-//! The parts work beside each other, so that the slowest sets the pace (the bottleneck law), if
-//! the buffers between them hold some items. Work on `n` servers takes the `n`th part of its time,
-//! a request in flight is a server (Little's law). Only a segment in strict order with few morsels
-//! in flight is simulated, since the morsels after a slow one wait for it.
+//! A part is the consumer's step, a thread, the workers, the cores, or what a segment reads from. The
+//! parts work beside each other, so that the slowest sets the pace (the bottleneck law), if the
+//! buffers between them hold some items. Work on `n` servers takes the `n`th part of its time, a
+//! request in flight is a server (Little's law).
+//!
+//! 1. [`homes`] finds where the work of each node is done: on a thread or in a segment.
+//! 2. [`Model::segments`] adds up the work of the segments, on workers, cores and processes, and makes
+//!    a part for each limit of requests or morsels in flight. Only a segment in strict order with few
+//!    of them is simulated ([`in_order`]).
+//! 3. [`Model::needs`] adds the other parts, and takes the slowest.
+//!
+//! # Units
+//! The figures of [`Stats`] are sums over the whole epoch, as `Duration`. All numbers here are seconds
+//! for one batch (`f64`), except those whose description says otherwise.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod homes;
+mod in_order;
+
 use std::time::Duration;
 
+use self::homes::{Home, Thread, homes, scale};
+use self::in_order::Times;
 use super::bottleneck::Pace;
 use super::{NodeStats, PartKind, PartPace, SegmentStats, Stats};
+use crate::Work;
 use crate::loader::ahead;
-use crate::mix_bits;
-use crate::{Histogram, Work};
 
 /// Share of the cores in use from which work that has no core waits for one, and not in itself.
 const SATURATED: f64 = 0.85;
-/// Number of durations of a histogram in a simulation, and how often they are drawn.
-const SAMPLES: u64 = 1024;
-const ROUNDS: u64 = 4;
 
 /// Settings that differ from those of the plan that has run.
 #[derive(Clone, Debug, Default)]
@@ -36,17 +46,29 @@ pub(super) struct Change {
     pub cached: Option<usize>,
 }
 
+impl Change {
+    /// Returns the number in flight of a segment, if it is set.
+    fn in_flight(&self, segment: usize, work: Work) -> Option<usize> {
+        let own = self.concurrency_of.iter().rev();
+        let own = own.filter(|(of, _)| *of == segment).map(|(_, set)| *set);
+        let all = self.concurrency.filter(|_| work == Work::Io);
+        own.chain(all).next()
+    }
+}
+
 /// Times of the parts with a change.
 pub(super) struct Needs {
-    /// Seconds for each batch, the slowest first.
+    /// Parts, the slowest first.
     pub parts: Vec<PartPace>,
-    /// Seconds from one batch to the next.
+    /// Time from one batch to the next.
     pub seconds: f64,
+    /// Time of the consumer's step.
     pub step: f64,
+    /// Most memory of the loader, in bytes.
     pub memory_bytes: f64,
 }
 
-/// Sums of what the segments need for a batch, in seconds.
+/// Sums of what the segments need.
 struct Sum<'a> {
     parts: Vec<PartPace>,
     /// Work of the pool's workers.
@@ -57,7 +79,7 @@ struct Sum<'a> {
     computed: f64,
     /// Time if everything ran on the consumer's thread.
     serial: f64,
-    /// Bytes.
+    /// Bytes of the epoch.
     memory: f64,
 }
 
@@ -76,25 +98,12 @@ struct SegmentChange<'a> {
     is_saturated: bool,
 }
 
-/// Place where the work of a node is done.
-#[derive(Clone, Copy, PartialEq)]
-enum Home {
-    Thread(usize),
-    Segment(usize),
-}
-
-/// A thread that runs nodes.
-struct Thread {
-    name: String,
-    /// Time measured for the thread, in multiples of that of its nodes.
-    scale: f64,
-}
-
-/// A plan that has run, with its figures.
+/// An epoch that has run, with its figures.
 pub(super) struct Model<'a> {
     stats: &'a Stats,
     homes: Vec<Home>,
     threads: Vec<Thread>,
+    /// Number of batches that were delivered.
     batches: f64,
     /// Number of cores, here.
     cores: usize,
@@ -109,32 +118,19 @@ impl<'a> Model<'a> {
     /// Makes the model of figures in which something was delivered.
     pub fn new(stats: &'a Stats) -> Self {
         let (homes, mut threads) = homes(stats);
-        let batches = stats.delivered as f64;
-        for (number, thread) in threads.iter_mut().enumerate() {
-            let on = |id: &usize| homes[*id] == Home::Thread(number);
-            let ids = (0..homes.len()).filter(on);
-            let queue = |id: usize| stats.nodes[id].queue.as_ref();
-            let measured = match number {
-                0 if stats.queue.is_some() => stats.queue.as_ref().map(|queue| queue.producer_busy),
-                // The consumer waits for nothing else.
-                0 if !homes.iter().any(|home| matches!(home, Home::Segment(_))) => {
-                    stats.device.is_none().then_some(stats.waited)
-                }
-                0 => None,
-                _ => (ids.clone().find_map(queue)).map(|queue| queue.producer_busy),
-            };
-            let nodes: f64 = ids.map(|id| stats.nodes[id].busy.as_secs_f64()).sum();
-            if let Some(measured) = measured.filter(|_| nodes > 0.0) {
-                thread.scale = measured.as_secs_f64() / nodes;
-            }
-        }
+        scale(&mut threads, &homes, stats);
         Model {
             stats,
             homes,
             threads,
-            batches,
+            batches: stats.delivered as f64,
             cores: cores(),
         }
+    }
+
+    /// Returns a batch's part of a time of the whole epoch.
+    fn per_batch(&self, time: Duration) -> f64 {
+        time.as_secs_f64() / self.batches
     }
 
     /// Returns true if a segment has a part of the work for itself.
@@ -165,78 +161,76 @@ impl<'a> Model<'a> {
 
     /// Returns the time that each part needs for a batch.
     pub fn needs(&self, change: &Change) -> Needs {
-        let stats = self.stats;
         let gone = self.gone(change.cached);
-        let step = change.step.map_or_else(
-            || stats.wall.saturating_sub(stats.waited).as_secs_f64() / self.batches,
-            |step| step.as_secs_f64(),
-        );
-        let threads: Vec<_> = (0..self.threads.len())
-            .map(|number| self.thread(number, &gone))
-            .collect();
-        let mut parts = vec![part(PartKind::Consumer, "the step".to_owned(), step, None)];
-        if let Some(device) = &stats.device {
-            let seconds = device.busy.as_secs_f64() / self.batches;
-            let name = "the upload to the device".to_owned();
-            parts.push(part(PartKind::Device, name, seconds, None));
-        }
-        let workers = change.workers.unwrap_or(stats.workers);
-        let Sum {
-            mut parts,
-            work,
-            slowest,
-            computed,
-            serial,
-            memory,
-        } = self.segments(change, workers, &gone, parts);
-        let memory_bytes = match stats.memory.limit {
-            Some(limit) => memory.clamp(0.0, limit as f64),
-            None => memory.max(0.0),
-        };
-        let needs = |mut parts: Vec<PartPace>, seconds: f64| {
-            parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-            Needs {
-                parts,
-                seconds,
-                step,
-                memory_bytes,
-            }
-        };
-        if workers == 0 {
-            parts.truncate(1);
-            let node = self.slowest(|id| !gone[id]);
+        let own_step = || self.per_batch(self.stats.wall.saturating_sub(self.stats.waited));
+        let step = change.step.map_or_else(own_step, |step| step.as_secs_f64());
+        let workers = change.workers.unwrap_or(self.stats.workers);
+        let sum = self.segments(change, workers, &gone);
+        let limit = self
+            .stats
+            .memory
+            .limit
+            .map_or(f64::MAX, |limit| limit as f64);
+        let memory_bytes = sum.memory.clamp(0.0, limit);
+        let consumer = part(PartKind::Consumer, "the step".to_owned(), step, None);
+        let (mut parts, seconds) = if workers == 0 {
             let name = "the graph on the consumer's thread".to_owned();
-            parts.push(part(PartKind::Thread, name, serial, node));
-            return needs(parts, step + serial);
+            let node = self.slowest(|id| !gone[id]);
+            let graph = part(PartKind::Thread, name, sum.serial, node);
+            (vec![consumer, graph], step + sum.serial)
+        } else {
+            let cores = change.cores.unwrap_or(self.cores);
+            self.side_by_side(consumer, sum, (workers, cores), &gone)
+        };
+        parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        Needs {
+            parts,
+            seconds,
+            step,
+            memory_bytes,
         }
-        if work > 0.0 {
-            let name = format!("the work of {workers} workers");
-            let seconds = work / workers as f64;
-            parts.push(part(PartKind::Workers, name, seconds, slowest.1));
-        }
-        let cores = change.cores.unwrap_or(self.cores);
-        let name = format!("the computing of {cores} cores");
-        parts.push(part(
-            PartKind::Cores,
-            name,
-            computed / cores as f64,
-            self.slowest(|id| !gone[id]),
-        ));
-        let graph = threads[0].seconds;
-        parts.extend(threads);
-        let most = |parts: &[PartPace]| parts.iter().map(|p| p.seconds).fold(0.0, f64::max);
-        let has_queue = self.active_segments().next().is_some()
-            || stats.device.is_some()
-            || ahead::pays(graph * 1e9, step * 1e9, 1.0);
-        if has_queue {
-            let seconds = most(&parts);
-            return needs(parts, seconds);
-        }
-        let seconds = most(&parts).max(graph + step);
-        needs(parts, seconds)
     }
 
-    /// Returns the seconds of a batch on the threads that look at the stream as a whole.
+    /// Returns the parts that work beside each other, and the time from one batch to the next.
+    fn side_by_side(
+        &self,
+        consumer: PartPace,
+        sum: Sum<'a>,
+        (workers, cores): (usize, usize),
+        gone: &[bool],
+    ) -> (Vec<PartPace>, f64) {
+        let step = consumer.seconds;
+        let mut parts = vec![consumer];
+        if let Some(device) = &self.stats.device {
+            let name = "the upload to the device".to_owned();
+            let seconds = self.per_batch(device.busy);
+            parts.push(part(PartKind::Device, name, seconds, None));
+        }
+        parts.extend(sum.parts);
+        if sum.work > 0.0 {
+            let name = format!("the work of {workers} workers");
+            let seconds = sum.work / workers as f64;
+            parts.push(part(PartKind::Workers, name, seconds, sum.slowest.1));
+        }
+        let name = format!("the computing of {cores} cores");
+        let (seconds, node) = (sum.computed / cores as f64, self.slowest(|id| !gone[id]));
+        parts.push(part(PartKind::Cores, name, seconds, node));
+        let graph = self.thread(0, gone);
+        let graph_seconds = graph.seconds;
+        parts.push(graph);
+        parts.extend((1..self.threads.len()).map(|number| self.thread(number, gone)));
+        let slowest = parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
+        let has_queue = self.active_segments().next().is_some()
+            || self.stats.device.is_some()
+            || ahead::pays(graph_seconds * 1e9, step * 1e9, 1.0);
+        match has_queue {
+            true => (parts, slowest),
+            // The consumer makes its batches itself.
+            false => (parts, slowest.max(graph_seconds + step)),
+        }
+    }
+
+    /// Returns the time of a batch on the threads that look at the stream as a whole.
     fn on_threads(&self, gone: &[bool]) -> f64 {
         let threads = 0..self.threads.len();
         threads.map(|number| self.work(number, gone)).sum()
@@ -259,17 +253,11 @@ impl<'a> Model<'a> {
         segments.filter(|(number, _)| self.is_active(*number))
     }
 
-    /// Sums what the segments need, after these parts.
-    fn segments(
-        &self,
-        change: &Change,
-        workers: usize,
-        gone: &[bool],
-        parts: Vec<PartPace>,
-    ) -> Sum<'a> {
+    /// Sums what the segments need.
+    fn segments(&self, change: &Change, workers: usize, gone: &[bool]) -> Sum<'a> {
         let (on_threads, is_saturated) = (self.on_threads(gone), self.is_saturated());
         let mut sum = Sum {
-            parts,
+            parts: Vec::new(),
             work: 0.0,
             slowest: (0.0, None),
             computed: on_threads,
@@ -278,12 +266,7 @@ impl<'a> Model<'a> {
         };
         for (number, segment) in self.active_segments() {
             let left = self.left(number, gone);
-            let set = change.concurrency_of.iter().rev();
-            let set = set
-                .filter(|(of, _)| *of == number)
-                .map(|(_, set)| *set)
-                .next();
-            let set = set.or(change.concurrency.filter(|_| segment.work == Work::Io));
+            let set = change.in_flight(number, segment.work);
             let growth = self.growth(segment, set, workers, left);
             sum.memory += segment.memory.most as f64 * (growth - 1.0);
             if left == 0.0 {
@@ -310,7 +293,7 @@ impl<'a> Model<'a> {
     fn add_requests(&self, of: SegmentChange<'a>, round_trip: Option<Duration>, sum: &mut Sum<'a>) {
         let SegmentChange { segment, nodes, .. } = of;
         // Polls of requests are no work of the pool, but take a core.
-        sum.computed += segment.busy.as_secs_f64() / self.batches;
+        sum.computed += self.per_batch(segment.busy);
         // Items of short requests share a morsel, one after another.
         let (requests, part_of, more) = match round_trip {
             None => (segment.morsels as f64 / self.batches, 1.0, 0.0),
@@ -331,7 +314,7 @@ impl<'a> Model<'a> {
         if self.is_link(segment) {
             let name = format!("what {nodes} reads from, at its rate of now");
             let kind = PartKind::Link(segment.letter);
-            let seconds = self.stats.wall.as_secs_f64() / self.batches;
+            let seconds = self.per_batch(self.stats.wall);
             sum.parts.push(part(kind, name, seconds, of.slowest));
         }
     }
@@ -340,7 +323,7 @@ impl<'a> Model<'a> {
     fn add_work(&self, of: SegmentChange<'a>, sum: &mut Sum<'a>) {
         let SegmentChange { segment, nodes, .. } = of;
         let kind = PartKind::Segment(segment.letter);
-        let busy = segment.busy.as_secs_f64() / self.batches * of.left;
+        let busy = self.per_batch(segment.busy) * of.left;
         if segment.processes.is_some() {
             let count = segment.workers.max(1);
             let name = format!("{nodes}, in {count} processes");
@@ -348,7 +331,7 @@ impl<'a> Model<'a> {
             sum.serial += busy;
             return;
         }
-        let computed = segment.cpu.as_secs_f64() / self.batches * of.left;
+        let computed = self.per_batch(segment.cpu) * of.left;
         let busy = if of.is_saturated { computed } else { busy };
         sum.work += busy;
         sum.serial += busy;
@@ -357,7 +340,7 @@ impl<'a> Model<'a> {
             sum.slowest = (busy, of.slowest);
         }
         if let Some(most) = of.set.or(segment.is_set.then_some(segment.most as usize)) {
-            let measured = segment.busy.as_secs_f64().max(f64::MIN_POSITIVE) / self.batches;
+            let measured = self.per_batch(segment.busy).max(f64::MIN_POSITIVE);
             let each = Times::of(segment).pace(of.workers.clamp(1, most), most, |time| time);
             let morsels = segment.morsels as f64 / self.batches;
             let name = format!("{nodes}, at most {most} at once");
@@ -446,94 +429,4 @@ fn part(kind: PartKind, part: String, seconds: f64, node: Option<&NodeStats>) ->
         seconds,
         node,
     }
-}
-
-/// Finds where the work of each node is done. The first thread is that of the last node.
-fn homes(stats: &Stats) -> (Vec<Home>, Vec<Thread>) {
-    let thread = |name: String| Thread { name, scale: 1.0 };
-    let first = match &stats.queue {
-        Some(_) => "the sequential part",
-        None => "the graph on the consumer's thread",
-    };
-    let mut threads = vec![thread(first.to_owned())];
-    let mut homes = vec![Home::Thread(0); stats.nodes.len()];
-    let mut read_on = vec![None; stats.nodes.len()];
-    for (id, node) in stats.nodes.iter().enumerate().rev() {
-        let here = read_on[id].unwrap_or(0);
-        let active =
-            |segment: &SegmentStats| Some(segment.letter) == node.segment && !segment.inline;
-        let mut inputs_on = here;
-        homes[id] = Home::Thread(here);
-        if let Some(number) = stats.segments.iter().position(active) {
-            homes[id] = Home::Segment(number);
-            let mut inputs = node.inputs.iter();
-            let is_first = inputs.all(|&above| stats.nodes[above].segment != node.segment);
-            if is_first && stats.segments[number].is_fed {
-                inputs_on = threads.len();
-                threads.push(thread(format!("the thread ahead of `{}`", node.name)));
-            }
-        } else if node.queue.is_some() {
-            inputs_on = threads.len();
-            homes[id] = Home::Thread(inputs_on);
-            threads.push(thread(format!("the thread of `{}`", node.name)));
-        }
-        for &above in &node.inputs {
-            read_on[above].get_or_insert(inputs_on);
-        }
-    }
-    (homes, threads)
-}
-
-/// Times of the morsels of a segment.
-struct Times<'a> {
-    histogram: &'a Histogram,
-    is_ordered: bool,
-}
-
-impl<'a> Times<'a> {
-    fn of(segment: &'a SegmentStats) -> Times<'a> {
-        Times {
-            histogram: &segment.morsel_time,
-            is_ordered: segment.is_ordered,
-        }
-    }
-
-    /// Returns the seconds from one morsel to the next with so many servers, if at most `window`
-    /// morsels are between the first that is not delivered yet and the last that has begun.
-    fn pace(&self, servers: usize, window: usize, change: impl Fn(f64) -> f64) -> f64 {
-        let mean = self.histogram.mean().as_secs_f64();
-        let change = |seconds: f64| change(seconds).max(0.0);
-        if !self.is_ordered || window as u64 >= SAMPLES {
-            return change(mean) / servers as f64;
-        }
-        let samples: Vec<f64> = (0..SAMPLES)
-            .map(|rank| (rank as f64 + 0.5) / SAMPLES as f64)
-            .map(|share| self.histogram.quantile(share).as_secs_f64())
-            .collect();
-        // The quantiles are those of buckets, and a little too large.
-        let scale = mean * SAMPLES as f64 / samples.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        let mut draws: Vec<u64> = (0..ROUNDS * SAMPLES).collect();
-        draws.sort_by_key(|&draw| (draw / SAMPLES, mix_bits(draw + 1)));
-        let times = draws
-            .iter()
-            .map(|draw| change(samples[(draw % SAMPLES) as usize] * scale));
-        in_order(times, servers, window) / draws.len() as f64
-    }
-}
-
-/// Returns the seconds until morsels that take these times are delivered in order.
-fn in_order(times: impl Iterator<Item = f64>, servers: usize, window: usize) -> f64 {
-    // Times of the ends as bits, which are ordered as the numbers are, if none is negative.
-    let mut free = BinaryHeap::from(vec![Reverse(0u64); servers.max(1)]);
-    let mut delivered = vec![0.0f64; window.max(1)];
-    let mut last = 0.0f64;
-    for (number, time) in times.enumerate() {
-        let room = delivered[number % window.max(1)];
-        let Reverse(server) = free.pop().expect("as many as servers");
-        let end = f64::from_bits(server).max(room) + time;
-        free.push(Reverse(end.to_bits()));
-        last = last.max(end);
-        delivered[number % window.max(1)] = last;
-    }
-    last
 }
