@@ -1,6 +1,10 @@
 //! The footer of a file: the stated positions, validated against the file.
 //!
-//! Layout: <https://parquet.apache.org/docs/file-format/>.
+//! Layout: <https://parquet.apache.org/docs/file-format/>. The places of single pages are in
+//! [`page_index`], and [`checked`] reads rows.
+
+mod checked;
+mod page_index;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +18,13 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection,
 };
-use parquet::basic::Compression;
-use parquet::file::metadata::page_index::PageIndexBuilder;
 use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
     ParquetStatisticsPolicy, RowGroupMetaData,
 };
-use parquet::file::page_index::index_reader::{decode_column_index, decode_offset_index};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::pages::{Pages, check_deltas};
 use super::parquet_error;
 use super::thrift::{I32, LIST, Reader, STRUCT};
 use crate::formats::arrow::{guarded, no_column};
@@ -266,40 +266,9 @@ impl Layout {
         (length <= most && end <= self.end).then_some(start..end)
     }
 
-    /// Reads some rows of a row group, as batches of at most this number of rows. Pages without
-    /// such rows are not read if their places are known.
-    pub fn select<R: ChunkReader + Clone + 'static>(
-        &self,
-        group: usize,
-        rows: &[Range<usize>],
-        source: &R,
-        most_rows: usize,
-        expansion: Expansion,
-    ) -> Result<ParquetRecordBatchReader> {
-        if self.has_pages {
-            let pages = self.pages(group, rows)?;
-            let reader = self.read_pages(group, rows, &pages, source, most_rows, expansion)?;
-            if let Some(reader) = reader {
-                return Ok(reader);
-            }
-        }
-        self.read(group, Some(rows), source, most_rows, expansion)
-    }
-
-    /// Reads some rows of a row group, or all, from whole columns, as batches of at most this
-    /// number of rows. The stated sizes are checked before.
-    pub fn read<R: ChunkReader + Clone + 'static>(
-        &self,
-        group: usize,
-        rows: Option<&[Range<usize>]>,
-        source: &R,
-        most_rows: usize,
-        expansion: Expansion,
-    ) -> Result<ParquetRecordBatchReader> {
-        let all = self.rows(group);
-        let most_rows = most_rows.min(rows.map_or(all, count));
-        self.check(group, source, most_rows, expansion)?;
-        self.reader_of(group, rows, source, most_rows)
+    /// Returns the most bytes of a row of this file.
+    pub fn most(&self, expansion: Expansion) -> u64 {
+        expansion.most(self.end)
     }
 
     fn reader_of<R: ChunkReader + Clone + 'static>(
@@ -322,298 +291,6 @@ impl Layout {
             builder.build().map_err(parquet_error)
         })
     }
-
-    /// Returns the ranges of the page index: the places of all pages of the wanted columns, and
-    /// their statistics if these of whole columns were parsed. `None` if the places are not
-    /// complete, or not between the data and the footer.
-    pub fn index_ranges(&self) -> Option<Vec<Range<u64>>> {
-        let mut ranges = Vec::new();
-        for group in self.metadata().row_groups() {
-            for &leaf in &*self.leaves {
-                let chunk = group.column(leaf);
-                let data = self.range(chunk).ok()?.end;
-                let is_index = |range: &Range<u64>| data <= range.start && range.start < range.end;
-                let index = chunk.offset_index_range().filter(is_index)?;
-                ranges.push(index);
-                ranges.extend(self.statistics_range(chunk).filter(is_index));
-            }
-        }
-        let ends = ranges.iter().map(|range| range.end);
-        (ends.max()? <= self.end).then_some(ranges)
-    }
-
-    fn statistics_range(&self, chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
-        let range = chunk.column_index_range().filter(|_| self.has_statistics);
-        range.filter(|range| range.end <= self.end)
-    }
-
-    /// Returns the layout with the page index, from its [ranges](Layout::index_ranges). Statistics
-    /// that cannot be read are left out.
-    pub fn with_index<R: ChunkReader>(&self, source: &R) -> Result<Layout> {
-        let metadata = self.metadata();
-        let mut pages = PageIndexBuilder::default();
-        let columns = self.schema().num_columns();
-        pages.allocate_offset_indexes(self.groups(), columns);
-        if self.has_statistics {
-            pages.allocate_column_indexes(self.groups(), columns);
-        }
-        let bytes = |range: Range<u64>| {
-            let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
-            source.get_bytes(range.start, length).ok()
-        };
-        for (at, group) in metadata.row_groups().iter().enumerate() {
-            for &leaf in &*self.leaves {
-                let chunk = group.column(leaf);
-                let wrong = || Error::corrupt("its page index").within(column(chunk));
-                let places = chunk.offset_index_range().and_then(bytes);
-                let places = places.filter(|places| check_index(places).is_some());
-                let places = places.ok_or_else(wrong)?;
-                let places = guarded("Parquet", || {
-                    decode_offset_index(&places).map_err(parquet_error)
-                });
-                let places =
-                    places.map_err(|error| error.within("its page index").within(column(chunk)))?;
-                let count = places.page_locations().len();
-                pages.put_offset_index(places, at, leaf);
-                let statistics = self.statistics_range(chunk).and_then(bytes);
-                let statistics = statistics.filter(|data| check_index(data).is_some());
-                let statistics = statistics.and_then(|data| {
-                    let decode =
-                        || decode_column_index(&data, chunk.column_type()).map_err(parquet_error);
-                    guarded("Parquet", decode).ok()
-                });
-                if let Some(known) = statistics.filter(|known| known.num_pages() == count as u64) {
-                    pages.put_column_index(known, at, leaf);
-                }
-            }
-        }
-        let metadata = metadata.clone().into_builder();
-        let metadata = metadata.set_page_index(Some(Arc::new(pages.build())));
-        let within = |error| parquet_error(error).within("the page index");
-        let reader = guarded("Parquet", || {
-            ArrowReaderMetadata::try_new(Arc::new(metadata.build()), ArrowReaderOptions::new())
-                .map_err(within)
-        })?;
-        Ok(Layout {
-            reader,
-            has_pages: true,
-            ..self.clone()
-        })
-    }
-
-    /// Returns the pages with some rows of a row group, for each wanted column. Ranges of rows are
-    /// in ascending order.
-    pub fn pages(&self, group: usize, rows: &[Range<usize>]) -> Result<Vec<ColumnPages>> {
-        let metadata = self.reader.metadata();
-        let (all, index) = (self.rows(group), metadata.page_index_for_row_group(group));
-        let pages = |&leaf: &usize| {
-            let chunk = metadata.row_group(group).column(leaf);
-            let within = |error: Error| error.within(column(chunk));
-            let wrong = || within(Error::corrupt("its page index"));
-            let range = self.range(chunk)?;
-            let places = index.page_locations(leaf).ok_or_else(wrong)?;
-            let mut known = Vec::with_capacity(places.len());
-            let (mut begin, mut first) = (range.start, 0);
-            for (at, place) in places.iter().enumerate() {
-                let start = u64::try_from(place.offset).ok();
-                let length = u64::try_from(place.compressed_page_size).ok();
-                let next = places
-                    .get(at + 1)
-                    .map_or(Some(all), |next| usize::try_from(next.first_row_index).ok());
-                let row = usize::try_from(place.first_row_index).ok();
-                let (Some(start), Some(length), Some(next)) = (start, length, next) else {
-                    return Err(wrong());
-                };
-                let end = start.checked_add(length).filter(|&end| end <= range.end);
-                let is_next = start >= begin && row == Some(first) && next > first;
-                let end = end.filter(|_| is_next).ok_or_else(wrong)?;
-                known.push(PagePlace {
-                    bytes: start..end,
-                    rows: first..next,
-                });
-                (begin, first) = (end, next);
-            }
-            if first != all {
-                return Err(wrong());
-            }
-            let dictionary =
-                range.start..known.first().map_or(range.start, |page| page.bytes.start);
-            // Rows are in order, so pages are, too; a page has many rows.
-            let mut wanted: Vec<PagePlace> = Vec::new();
-            let mut next = 0;
-            for rows in rows {
-                let first = known.partition_point(|page| page.rows.end <= rows.start);
-                let end = known.partition_point(|page| page.rows.start < rows.end);
-                wanted.extend_from_slice(&known[first.max(next)..end.max(next)]);
-                next = end.max(next);
-            }
-            Ok(ColumnPages {
-                leaf,
-                dictionary,
-                pages: wanted,
-            })
-        };
-        self.leaves.iter().map(pages).collect()
-    }
-
-    /// Reads some rows of a row group from their pages, as batches of at most this number of rows.
-    /// The stated sizes are checked before. `None` if a page has an encoding that is checked over
-    /// whole columns.
-    pub fn read_pages<R: ChunkReader + Clone + 'static>(
-        &self,
-        group: usize,
-        rows: &[Range<usize>],
-        columns: &[ColumnPages],
-        source: &R,
-        most_rows: usize,
-        expansion: Expansion,
-    ) -> Result<Option<ParquetRecordBatchReader>> {
-        let metadata = self.reader.metadata().row_group(group);
-        let (mut compressed, mut bytes, mut cells) = (0_u64, 0_u64, 0_u64);
-        let most_rows = most_rows.min(count(rows));
-        for pages in columns {
-            let mut values = 0_u64;
-            let chunk = metadata.column(pages.leaf);
-            let within = |error: Error| error.within(column(chunk));
-            if let Some(what) = unsupported(chunk) {
-                return Err(within(Error::unsupported(what)));
-            }
-            let repeated = chunk.column_descr().max_rep_level() > 0;
-            let headers = |range: &Range<u64>| {
-                let length = (range.end - range.start) as usize;
-                if length == 0 {
-                    return Ok(Pages::default());
-                }
-                let data = source.get_bytes(range.start, length);
-                Pages::of(&data.map_err(|error| within(parquet_error(error)))?).map_err(within)
-            };
-            let mut by_dictionary = false;
-            for page in &pages.pages {
-                let (found, rows) = (headers(&page.bytes)?, page.rows.len() as u64);
-                if found.delta {
-                    return Ok(None);
-                }
-                let enough = if repeated {
-                    found.values >= rows
-                } else {
-                    found.values == rows
-                };
-                if found.count != 1 || !enough {
-                    let (count, values) = (found.count, found.values);
-                    let what = format!(
-                        "{count} pages of {values} values, where one of {rows} rows is due by the page index"
-                    );
-                    return Err(within(Error::corrupt(what)));
-                }
-                compressed += page.bytes.end - page.bytes.start;
-                bytes += found.bytes;
-                values = values.saturating_add(found.values);
-                by_dictionary |= found.by_dictionary;
-            }
-            let length = pages.dictionary.end - pages.dictionary.start;
-            let is_there = || {
-                source
-                    .get_bytes(pages.dictionary.start, length as usize)
-                    .is_ok()
-            };
-            if by_dictionary || is_there() {
-                let dictionary = headers(&pages.dictionary)?;
-                if dictionary.count > 0 {
-                    return Err(within(Error::corrupt(
-                        "a page that is not in its page index",
-                    )));
-                }
-                compressed += length;
-                bytes += dictionary.bytes;
-            }
-            if !repeated {
-                values = values.min(most_rows as u64);
-            }
-            cells = cells.saturating_add(cell(chunk).saturating_mul(values));
-        }
-        within_limits(compressed, bytes, cells, expansion)?;
-        self.reader_of(group, Some(rows), source, most_rows)
-            .map(Some)
-    }
-
-    /// Returns the most bytes of a row of this file.
-    pub fn most(&self, expansion: Expansion) -> u64 {
-        expansion.most(self.end)
-    }
-
-    fn check<R: ChunkReader + Clone + 'static>(
-        &self,
-        index: usize,
-        source: &R,
-        most_rows: usize,
-        expansion: Expansion,
-    ) -> Result<()> {
-        let (rows, group) = (self.rows(index), self.reader.metadata().row_group(index));
-        let (mut compressed, mut bytes, mut cells) = (0_u64, 0_u64, 0_u64);
-        let mut deltas = Vec::new();
-        for &leaf in &*self.leaves {
-            let (chunk, range) = (group.column(leaf), self.range(group.column(leaf))?);
-            let descriptor = chunk.column_descr();
-            let within = |error: Error| error.within(column(chunk));
-            if let Some(what) = unsupported(chunk) {
-                return Err(within(Error::unsupported(what)));
-            }
-            let length = usize::try_from(range.end - range.start)
-                .map_err(|_| Error::corrupt("its length"))?;
-            let data = source
-                .get_bytes(range.start, length)
-                .map_err(|error| within(parquet_error(error)))?;
-            let pages = Pages::of(&data).map_err(within)?;
-            let repeated = descriptor.max_rep_level() > 0;
-            let enough = if repeated {
-                pages.values >= rows as u64
-            } else {
-                pages.values == rows as u64
-            };
-            if !enough {
-                let what = format!(
-                    "its pages have {} values, the row group {rows} rows",
-                    pages.values
-                );
-                return Err(within(Error::corrupt(what)));
-            }
-            compressed += range.end - range.start;
-            bytes += pages.bytes;
-            // Minimum memory that is in use at once, at eight bytes a value or the fixed size of a
-            // value.
-            let values = if repeated {
-                pages.values
-            } else {
-                most_rows as u64
-            };
-            cells = cells.saturating_add(cell(chunk).saturating_mul(values));
-            deltas.extend(pages.delta.then_some((chunk, descriptor)));
-        }
-        within_limits(compressed, bytes, cells, expansion)?;
-        for (chunk, descriptor) in deltas {
-            guarded("Parquet", || check_deltas(source, chunk, descriptor, rows))
-                .map_err(|error| error.within(column(chunk)))?;
-        }
-        Ok(())
-    }
-}
-
-/// The pages of a column with some rows of a row group.
-pub(super) struct ColumnPages {
-    pub leaf: usize,
-    /// The bytes before the first page; there may be none.
-    dictionary: Range<u64>,
-    pub pages: Vec<PagePlace>,
-}
-
-/// Maximum size in bytes of a dictionary that is read with any page.
-const SMALL_DICTIONARY: u64 = 64 << 10;
-
-/// Place of a page in the file, and its rows in the row group.
-#[derive(Clone)]
-pub(super) struct PagePlace {
-    bytes: Range<u64>,
-    pub rows: Range<usize>,
 }
 
 /// Returns the number of rows in ranges.
@@ -646,70 +323,6 @@ fn parsed(footer: &Bytes, policy: ParquetStatisticsPolicy) -> Result<ArrowReader
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
             .map_err(|error| parquet_error(error).within("the schema"))
     })
-}
-
-impl ColumnPages {
-    /// Returns the ranges of the pages, in their order. That of a large dictionary is among them only
-    /// with the first page of the column: writers give it up once it is large, so that most pages do
-    /// not refer to it.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
-        let first = self.pages.first().map(|page| page.bytes.start);
-        let is_read = |range: &Range<u64>| {
-            !range.is_empty()
-                && (first == Some(range.end) || range.end - range.start <= SMALL_DICTIONARY)
-        };
-        let dictionary = Some(self.dictionary.clone()).filter(is_read);
-        let pages = self.pages.iter().map(|page| page.bytes.clone());
-        dictionary.into_iter().chain(pages)
-    }
-
-    /// Returns the range of the dictionary, if one of the pages that were read refers to it.
-    pub fn needed_dictionary<R: ChunkReader>(&self, read: &R) -> Option<Range<u64>> {
-        let refers = |page: &PagePlace| {
-            let length = (page.bytes.end - page.bytes.start) as usize;
-            let data = read.get_bytes(page.bytes.start, length).ok()?;
-            Some(Pages::of(&data).ok()?.by_dictionary)
-        };
-        // A page that cannot be read refers to nothing here: its error comes when it is decoded.
-        let is_needed = self.pages.iter().any(|page| refers(page) == Some(true));
-        (is_needed && !self.dictionary.is_empty()).then(|| self.dictionary.clone())
-    }
-}
-
-/// Returns the bytes that a value takes at least: eight, or its fixed size.
-fn cell(chunk: &ColumnChunkMetaData) -> u64 {
-    let fixed = u64::try_from(chunk.column_descr().type_length());
-    fixed.unwrap_or(0).max(8)
-}
-
-/// Checks the stated sizes of pages and of values, in bytes.
-fn within_limits(compressed: u64, bytes: u64, cells: u64, expansion: Expansion) -> Result<()> {
-    let most = expansion.most(compressed);
-    // A column of one value takes next to no bytes, however many rows it has.
-    let most_cells = most.max(FREE_CELLS.min(expansion.bytes));
-    for (stated, what, most) in [(bytes, "of pages", most), (cells, "of values", most_cells)] {
-        if stated > most {
-            let what = format!(
-                "{stated} bytes {what} out of {compressed}, at most {most} are allowed (`max_expansion`, `max_inflated`)"
-            );
-            return Err(Error::limit(what));
-        }
-    }
-    Ok(())
-}
-
-/// Size of the values in bytes below which the ratio is not checked.
-const FREE_CELLS: u64 = 256 << 20;
-
-/// Returns the feature of a column that is valid and not supported.
-fn unsupported(chunk: &ColumnChunkMetaData) -> Option<String> {
-    match chunk.compression() {
-        Compression::BROTLI(_) => Some("compressed by Brotli".to_owned()),
-        Compression::LZO => Some("compressed by LZO".to_owned()),
-        _ => chunk
-            .file_path()
-            .map(|path| format!("its data is in another file, {path:?}")),
-    }
 }
 
 fn column(chunk: &ColumnChunkMetaData) -> String {
@@ -751,10 +364,4 @@ fn check_schema(footer: &[u8]) -> Option<()> {
         }
         Some(true)
     })
-}
-
-/// Checks that the lists of a page index are as long as they state: the underlying reader allocates
-/// room for the stated number.
-fn check_index(index: &[u8]) -> Option<()> {
-    Reader::new(index).fields(|_, _, _| Some(false))
 }
