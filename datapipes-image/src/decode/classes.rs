@@ -63,7 +63,7 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     }
     let settings = DecodeImage::new();
     let (width, height) = (header.width, header.height);
-    settings.check(width, height, header.memory(), "PNG")?;
+    settings.check(width, height, header.memory(), ImageFormat::Png)?;
     if header
         .orientation
         .is_some_and(|orientation| orientation != Orientation::NoTransforms)

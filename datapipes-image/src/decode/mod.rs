@@ -18,6 +18,7 @@ mod webp;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, Hints, Items, Pipe, Result, catch_panic};
+use image::metadata::Orientation;
 
 pub(crate) use self::classes::{Classes, classes};
 use self::format::sniff;
@@ -95,7 +96,7 @@ fn part_of_file(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
         )));
     }
     let header = jpeg::Header::read(bytes)?;
-    DecodeImage::new().check(header.width, header.height, header.memory(), "JPEG")?;
+    DecodeImage::new().check(header.width, header.height, header.memory(), format)?;
     image_of_jpeg(bytes, &header, scale, part)
 }
 
@@ -184,22 +185,15 @@ impl DecodeImage {
         Self::default()
     }
 
-    /// Refuses images with more pixels. Defaults to 178,956,970, as with Pillow.
-    pub fn max_pixels(mut self, pixels: u64) -> Self {
-        self.max_pixels = pixels;
-        self
-    }
+    datapipes::setters! {
+        /// Refuses images with more pixels. Defaults to 178,956,970, as with Pillow.
+        max_pixels(pixels: u64) => max_pixels = pixels;
 
-    /// Refuses images whose decoding needs more memory. Defaults to 512 MiB.
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = bytes;
-        self
-    }
+        /// Refuses images whose decoding needs more memory. Defaults to 512 MiB.
+        max_bytes(bytes: u64) => max_bytes = bytes;
 
-    /// Leaves pixels as they are stored, whatever the EXIF orientation is.
-    pub fn ignore_orientation(mut self) -> Self {
-        self.orient = false;
-        self
+        /// Leaves pixels as they are stored, whatever the EXIF orientation is.
+        ignore_orientation() => orient = false;
     }
 
     /// Decodes one file.
@@ -220,51 +214,38 @@ impl DecodeImage {
     }
 
     fn decode_unguarded(&self, bytes: &[u8]) -> Result<Image> {
-        let (image, orientation) = match sniff(bytes)? {
-            ImageFormat::Jpeg => {
-                let header = jpeg::Header::read(bytes)?;
-                self.check(header.width, header.height, header.memory(), "JPEG")?;
+        let (format, header) = Header::read(bytes)?;
+        let HeaderFacts {
+            width,
+            height,
+            memory,
+            orientation,
+        } = header.facts();
+        self.check(width, height, memory, format)?;
+        let image = match header {
+            Header::Jpeg(header) => {
                 let whole = Rect {
                     x: 0,
                     y: 0,
-                    width: header.width,
-                    height: header.height,
+                    width,
+                    height,
                 };
-                let image = image_of_jpeg(bytes, &header, 1, whole)?;
-                (image, header.orientation)
+                image_of_jpeg(bytes, &header, 1, whole)?
             }
-            ImageFormat::Png => {
-                let header = png::Header::read(bytes)?;
-                self.check(header.width, header.height, header.memory(), "PNG")?;
-                let orientation = header.orientation;
-                (png::decode(bytes, header, self.max_bytes)?, orientation)
-            }
-            ImageFormat::WebP => {
-                let header = webp::Header::read(bytes)?;
-                self.check(header.width, header.height, header.memory(), "WebP")?;
-                let orientation = header.orientation;
-                (webp::decode(bytes, header)?, orientation)
-            }
-            ImageFormat::Gif => {
-                let header = gif::Header::read(bytes)?;
-                self.check(header.width, header.height, header.memory(), "GIF")?;
-                (gif::decode(bytes, &header)?, None)
-            }
-            ImageFormat::Bmp => {
-                let header = bmp::Header::read(bytes)?;
-                self.check(header.width, header.height, header.memory(), "BMP")?;
-                (bmp::decode(bytes, &header)?, None)
-            }
-            ImageFormat::Tiff => {
-                let header = tiff::Header::read(bytes)?;
-                self.check(header.width, header.height, header.memory(), "TIFF")?;
-                (tiff::decode(&header, self.max_bytes)?, header.orientation)
-            }
+            Header::Png(header) => png::decode(bytes, header, self.max_bytes)?,
+            Header::WebP(header) => webp::decode(bytes, header)?,
+            Header::Gif(header) => gif::decode(bytes, &header)?,
+            Header::Bmp(header) => bmp::decode(bytes, &header)?,
+            Header::Tiff(header) => tiff::decode(&header, self.max_bytes)?,
         };
-        match orientation {
-            Some(orientation) if self.orient => self.turned(image, Turn::from(orientation)),
-            _ => Ok(image),
-        }
+        self.turned(image, self.turn(orientation))
+    }
+
+    /// Returns the turn that makes an image upright, unless it is to stay as it is stored.
+    fn turn(&self, orientation: Option<Orientation>) -> Turn {
+        orientation
+            .filter(|_| self.orient)
+            .map_or(Turn::default(), Turn::from)
     }
 
     /// Turns an image by its EXIF orientation.
@@ -302,39 +283,13 @@ impl DecodeImage {
     }
 
     fn dimensions_unguarded(&self, bytes: &[u8]) -> Result<(u32, u32)> {
-        let (width, height, orientation) = match sniff(bytes)? {
-            ImageFormat::Jpeg => {
-                let header = jpeg::Header::read(bytes)?;
-                (header.width, header.height, header.orientation)
-            }
-            ImageFormat::Png => {
-                let header = png::Header::read(bytes)?;
-                (header.width, header.height, header.orientation)
-            }
-            ImageFormat::WebP => {
-                let header = webp::Header::read(bytes)?;
-                (header.width, header.height, header.orientation)
-            }
-            ImageFormat::Gif => {
-                let header = gif::Header::read(bytes)?;
-                (header.width, header.height, None)
-            }
-            ImageFormat::Bmp => {
-                let header = bmp::Header::read(bytes)?;
-                (header.width, header.height, None)
-            }
-            ImageFormat::Tiff => {
-                let header = tiff::Header::read(bytes)?;
-                (header.width, header.height, header.orientation)
-            }
-        };
-        let turn = orientation
-            .filter(|_| self.orient)
-            .map_or(Turn::default(), Turn::from);
-        Ok(turn.size(width, height))
+        let (_, header) = Header::read(bytes)?;
+        let facts = header.facts();
+        Ok(self.turn(facts.orientation).size(facts.width, facts.height))
     }
 
-    fn check(&self, width: u32, height: u32, memory: u64, format: &str) -> Result<()> {
+    fn check(&self, width: u32, height: u32, memory: u64, format: ImageFormat) -> Result<()> {
+        let format = format.name();
         let pixels = u64::from(width) * u64::from(height);
         if pixels > self.max_pixels {
             let limit = self.max_pixels;
@@ -374,6 +329,57 @@ impl Pipe<Bytes> for DecodeImage {
     }
     fn weigh(&self, image: &Image) -> Option<usize> {
         Some(image.data().len())
+    }
+}
+
+/// The header of a file, by its format.
+enum Header<'a> {
+    Jpeg(jpeg::Header),
+    Png(png::Header),
+    WebP(webp::Header),
+    Gif(gif::Header<'a>),
+    Bmp(bmp::Header),
+    Tiff(tiff::Header<'a>),
+}
+
+/// Facts that the header of any format tells.
+struct HeaderFacts {
+    width: u32,
+    height: u32,
+    /// Bytes that decoding needs.
+    memory: u64,
+    orientation: Option<Orientation>,
+}
+
+impl<'a> Header<'a> {
+    fn read(bytes: &'a [u8]) -> Result<(ImageFormat, Self)> {
+        let format = sniff(bytes)?;
+        let header = match format {
+            ImageFormat::Jpeg => Header::Jpeg(jpeg::Header::read(bytes)?),
+            ImageFormat::Png => Header::Png(png::Header::read(bytes)?),
+            ImageFormat::WebP => Header::WebP(webp::Header::read(bytes)?),
+            ImageFormat::Gif => Header::Gif(gif::Header::read(bytes)?),
+            ImageFormat::Bmp => Header::Bmp(bmp::Header::read(bytes)?),
+            ImageFormat::Tiff => Header::Tiff(tiff::Header::read(bytes)?),
+        };
+        Ok((format, header))
+    }
+
+    fn facts(&self) -> HeaderFacts {
+        let (width, height, memory, orientation) = match self {
+            Header::Jpeg(h) => (h.width, h.height, h.memory(), h.orientation),
+            Header::Png(h) => (h.width, h.height, h.memory(), h.orientation),
+            Header::WebP(h) => (h.width, h.height, h.memory(), h.orientation),
+            Header::Gif(h) => (h.width, h.height, h.memory(), None),
+            Header::Bmp(h) => (h.width, h.height, h.memory(), None),
+            Header::Tiff(h) => (h.width, h.height, h.memory(), h.orientation),
+        };
+        HeaderFacts {
+            width,
+            height,
+            memory,
+            orientation,
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use datapipes::Result;
 
 use super::format::sniff;
 use super::pixels::Pixels;
-use super::turn::Turn;
 use super::{DecodeImage, ImageFormat, guarded, jpeg, part_of_jpeg};
 use crate::Rect;
 use crate::resize::{Part, View};
@@ -86,11 +85,13 @@ impl DecodeImage {
             });
         }
         let header = jpeg::Header::read(bytes)?;
-        self.check(header.width, header.height, header.memory(), "JPEG")?;
-        let turn = header
-            .orientation
-            .filter(|_| self.orient)
-            .map_or(Turn::default(), Turn::from);
+        self.check(
+            header.width,
+            header.height,
+            header.memory(),
+            ImageFormat::Jpeg,
+        )?;
+        let turn = self.turn(header.orientation);
         let (width, height) = turn.size(header.width, header.height);
         let wanted = choose(width, height)?;
         wanted.part.check_within(width, height)?;

@@ -26,6 +26,7 @@ pub(crate) struct Pool {
     workers: usize,
 }
 
+#[derive(Default)]
 struct PoolShared {
     state: Mutex<PoolState>,
     /// Signals active threads that a job came, that their number changed, or that the pool closed.
@@ -36,6 +37,7 @@ struct PoolShared {
     ended: Condvar,
 }
 
+#[derive(Default)]
 struct PoolState {
     /// Jobs by depth in the graph. Jobs nearest to the consumer run first, so that finished work
     /// flows out.
@@ -158,21 +160,12 @@ impl PoolShared {
 impl Pool {
     pub(crate) fn new(workers: usize) -> Self {
         let state = PoolState {
-            jobs: Vec::new(),
-            closed: false,
-            alive: 0,
-            idle: 0,
-            signalled: 0,
             active: workers,
-            running: Vec::new(),
-            begun: 0,
-            needs_all: false,
+            ..PoolState::default()
         };
         let shared = PoolShared {
             state: Mutex::new(state),
-            wake: Condvar::new(),
-            rest: Condvar::new(),
-            ended: Condvar::new(),
+            ..PoolShared::default()
         };
         Pool {
             shared: Arc::new(shared),

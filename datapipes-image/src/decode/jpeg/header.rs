@@ -8,6 +8,7 @@ use image::metadata::Orientation;
 use crate::decode::take;
 
 /// Data before the first scan.
+#[derive(Default)]
 pub(crate) struct Header {
     pub(crate) width: u32,
     pub(crate) height: u32,
@@ -38,8 +39,9 @@ pub(crate) struct Component {
 }
 
 /// Meaning of the components.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Color {
+    #[default]
     Gray,
     Rgb,
     YCbCr,
@@ -66,17 +68,8 @@ const MAX_SCANS: usize = 100;
 impl Header {
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
         let mut header = Header {
-            width: 0,
-            height: 0,
-            orientation: None,
-            progressive: false,
-            color: Color::Gray,
-            components: [Component::default(); 4],
-            count: 0,
             interleaved: true,
-            jfif: false,
-            adobe: None,
-            scan: 0,
+            ..Header::default()
         };
         let mut at = 2;
         loop {

@@ -7,9 +7,10 @@ use super::header::{Color, Component, Header};
 use crate::Rect;
 
 /// Upsampling method of a component.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Method {
     /// A sample for each pixel.
+    #[default]
     Full,
     /// Each sample is repeated.
     Repeat,
@@ -22,7 +23,7 @@ pub(super) enum Method {
 }
 
 /// One component.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     /// Number of its quantisation table.
     pub(super) quant: usize,
@@ -47,22 +48,6 @@ pub(super) struct Part {
 }
 
 impl Part {
-    const NONE: Part = Part {
-        quant: 0,
-        h: 0,
-        v: 0,
-        across: 0,
-        down: 0,
-        size: 0,
-        width: 0,
-        height: 0,
-        wide: 1,
-        high: 1,
-        method: Method::Full,
-        from: 0,
-        to: 0,
-    };
-
     /// Plans a component of blocks that have at least this many samples in an edge. Its range of
     /// decoded samples is empty.
     fn new(header: &Header, component: &Component, least: usize) -> Part {
@@ -166,7 +151,12 @@ impl Plan {
         let (h, v) = header.sampling();
         let across = (header.width as usize).div_ceil(8 * h);
         let down = (header.height as usize).div_ceil(8 * v);
-        let mut parts = [Part::NONE; 4];
+        let none = Part {
+            wide: 1,
+            high: 1,
+            ..Part::default()
+        };
+        let mut parts = [none; 4];
         for (part, component) in parts.iter_mut().zip(header.components()) {
             *part = Part::new(header, component, least);
         }

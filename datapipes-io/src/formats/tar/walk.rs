@@ -20,6 +20,7 @@ use crate::File;
 
 /// An iterator over the regular files of an archive, in order. The result does not depend on the
 /// sizes of the pieces.
+#[derive(Default)]
 pub(super) struct Walker {
     feed: Feed,
     state: State,
@@ -60,8 +61,9 @@ pub(super) struct Place {
 }
 
 /// Content that is expected next.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 enum State {
+    #[default]
     Header,
     Extension,
     ExtensionPadding,
@@ -91,15 +93,8 @@ impl Walker {
     pub(super) fn new(len: Option<u64>) -> Self {
         Walker {
             feed: Feed::of_len(len),
-            state: State::Header,
-            global: Extension::default(),
-            extension: Extension::default(),
-            next: Next::default(),
-            last: None,
-            place: None,
             max_member: u64::MAX,
-            headers_only: false,
-            ends: Ends::default(),
+            ..Walker::default()
         }
     }
 

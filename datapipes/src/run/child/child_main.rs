@@ -282,13 +282,10 @@ impl LoadedPart {
             max_inflated: facts.run.max_inflated,
             cancelled: cancelled.clone(),
             offload: Some(offload),
-            poll_log: None,
             shared: self.shared(facts.run.epoch),
             margin: Some(self.room),
             largest_item: largest,
-            partial: false,
-            draws: None,
-            first_steps: None,
+            ..RunInfo::default()
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
             .iter()

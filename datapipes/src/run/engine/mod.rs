@@ -192,19 +192,14 @@ impl Engine {
         let info = RunInfo {
             seed: self.settings.seed,
             epoch,
-            for_cache: false,
             rank: share.rank,
             uneven: share.uneven,
             max_inflated: self.settings.max_inflated,
             cancelled,
             offload,
             poll_log: Some(self.timeline.clone()),
-            shared: Arc::default(),
-            margin: None,
             largest_item: self.settings.largest_item,
-            partial: false,
-            draws: None,
-            first_steps: None,
+            ..RunInfo::default()
         };
         Ok((scope, info))
     }
