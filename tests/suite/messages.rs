@@ -99,9 +99,12 @@ impl Names {
             (depth == 0).then_some(open + at)
         });
         let (head, body) = (&code[..open], &code[open..end.unwrap_or(code.len())]);
-        let functions: Vec<&str> = words(body, "fn")
-            .map(|at| ident(body[at + 2..].trim_start()))
-            .collect();
+        let functions = words(body, "fn").map(|at| ident(body[at + 2..].trim_start()));
+        let setters = body.split("setters! {").skip(1).flat_map(|setters| {
+            let setters = setters.split("\n    }").next().unwrap_or_default();
+            setters.lines().map(|line| ident(line.trim_start()))
+        });
+        let functions: Vec<&str> = functions.chain(setters).collect();
         for name in head
             .split(|c: char| !c.is_alphanumeric() && c != '_')
             .filter(|name| !name.is_empty())
