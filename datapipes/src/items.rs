@@ -11,7 +11,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
 
@@ -59,6 +59,16 @@ pub struct Items<T> {
     /// resumed.
     taken: Option<Arc<AtomicU64>>,
     produced: Option<Arc<AtomicU64>>,
+    /// Inputs of a pipe whose outputs are counted, too.
+    inputs: Option<Arc<InputCount>>,
+}
+
+/// Number of items and errors that came as the input of a pipe.
+#[derive(Default)]
+pub(crate) struct InputCount {
+    pub items: AtomicU64,
+    /// True if there are no more.
+    pub ended: AtomicBool,
 }
 
 /// Maximum number of items taken ahead of need.
@@ -82,6 +92,15 @@ pub(crate) fn at_once_across(hop_ns: f64, cost_ns: f64, seen: usize) -> usize {
 /// Interval of timed polls if items are cheap.
 const SAMPLE: u32 = 8;
 
+/// Adds to a counter of one writer.
+#[inline]
+fn add(counter: &AtomicU64, items: usize) {
+    counter.store(
+        counter.load(Ordering::Relaxed) + items as u64,
+        Ordering::Relaxed,
+    );
+}
+
 impl<T: Send + 'static> Items<T> {
     /// Makes a stream of items from chunks.
     pub fn from_chunks(chunks: impl Chunks<T> + 'static) -> Self {
@@ -95,6 +114,18 @@ impl<T: Send + 'static> Items<T> {
             done: false,
             taken: None,
             produced: None,
+            inputs: None,
+        }
+    }
+
+    /// Counts the items that came and that come from here on, and records the end.
+    pub(crate) fn counted_as(self, inputs: Arc<InputCount>) -> Self {
+        inputs
+            .items
+            .store(self.ready.len() as u64, Ordering::Relaxed);
+        Items {
+            inputs: Some(inputs),
+            ..self
         }
     }
 
@@ -121,10 +152,7 @@ impl<T: Send + 'static> Items<T> {
     #[inline]
     fn count(&self, items: usize) {
         if let Some(taken) = &self.taken {
-            taken.store(
-                taken.load(Ordering::Relaxed) + items as u64,
-                Ordering::Relaxed,
-            );
+            add(taken, items);
         }
     }
 
@@ -293,14 +321,17 @@ impl<T: Send + 'static> Items<T> {
             return Poll::Pending;
         }
         self.done = chunk.is_none();
+        if let Some(inputs) = &self.inputs {
+            match &chunk {
+                Some(chunk) => add(&inputs.items, chunk.len()),
+                None => inputs.ended.store(true, Ordering::Relaxed),
+            }
+        }
         self.seen = self
             .seen
             .saturating_add(chunk.as_ref().map_or(0, Chunk::len));
         if let (Some(produced), Some(chunk)) = (&self.produced, &chunk) {
-            produced.store(
-                produced.load(Ordering::Relaxed) + chunk.len() as u64,
-                Ordering::Relaxed,
-            );
+            add(produced, chunk.len());
         }
         if let (Some(begun), Some(chunk)) = (begun, &chunk) {
             let cost = begun.elapsed().as_nanos() as f64 / chunk.len().max(1) as f64;

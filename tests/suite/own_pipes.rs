@@ -688,3 +688,102 @@ fn an_empty_chunk_is_not_the_end() {
         assert_eq!(seen, Vec::from_iter(1..51), "{workers} workers");
     }
 }
+
+/// Gives each number some times over.
+#[derive(Clone, Copy)]
+struct Times {
+    times: fn(u64) -> u64,
+    says: Arity,
+    is_shardable: bool,
+}
+
+impl Pipe<u64> for Times {
+    type Out = u64;
+
+    fn apply(&self, mut input: Items<u64>, _: &Context) -> Items<u64> {
+        let times = self.times;
+        Items::generate(async move |out| {
+            while let Some(item) = out.next_from(&mut input).await {
+                for _ in 0..times(*item) {
+                    out.emit(Ok(item.clone())).await;
+                }
+            }
+        })
+    }
+    fn hints(&self) -> Hints {
+        let hints = match self.is_shardable {
+            true => Hints::shardable(),
+            false => Hints::default().by_position(true).is_resumable(true),
+        };
+        hints.arity(self.says)
+    }
+}
+
+#[test]
+fn a_pipe_that_gives_another_number_than_it_says_ends_the_epoch_in_an_error() {
+    let fewer: fn(u64) -> u64 = |n| u64::from(n != 25);
+    let more: fn(u64) -> u64 = |n| 1 + u64::from(n == 25);
+    let cases = [
+        (
+            fewer,
+            Arity::One,
+            "gives one output for each input, and gave",
+        ),
+        (
+            more,
+            Arity::One,
+            "gives one output for each input, and gave",
+        ),
+        (
+            more,
+            Arity::AtMostOne,
+            "gives at most one output for each input, and gave",
+        ),
+    ];
+    let ways = [true, false].map(|is_shardable| [(is_shardable, 0), (is_shardable, 2)]);
+    for (times, says, what) in cases {
+        for (is_shardable, workers) in ways.concat() {
+            for (resumable, concurrency) in [(false, 3), (true, 3), (true, 1000)] {
+                let pipe = Times {
+                    times,
+                    says,
+                    is_shardable,
+                };
+                let graph = Graph::range(0..50).map(|n| n + 1).concurrency(concurrency);
+                let graph = graph.pipe(pipe).concurrency(concurrency).map(|n| n + 1);
+                let builder = DataLoader::builder(graph).workers(workers);
+                let builder = builder.on_error(OnError::skip(9));
+                let builder = match resumable {
+                    true => builder.resumable(),
+                    false => builder,
+                };
+                let epoch = builder.build().unwrap().epoch(0).blocking();
+                let error = epoch.last().unwrap().unwrap_err().to_string();
+                assert!(
+                    error.starts_with("times: wrong configuration: says"),
+                    "{error}"
+                );
+                assert!(error.contains(what), "{error}");
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_in_a_process_that_gives_more_than_it_says_ends_the_epoch_in_an_error() {
+    let graph = Graph::range(0..50).in_processes(1, |numbers| {
+        numbers.pipe(Times {
+            times: |n| 1 + u64::from(n == 25),
+            says: Arity::One,
+            is_shardable: true,
+        })
+    });
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let error = loader.epoch(0).blocking().last().unwrap().unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("gives one output for each input, and gave"),
+        "{said}"
+    );
+}

@@ -8,9 +8,10 @@ use std::task::{self, Poll, ready};
 
 use super::any_items::{AnyItems, typed};
 use super::in_morsels::{MorselInputs, MorselInputsOf, Next, OneByOne, SharedGate};
+use super::instrument::Claim;
 use crate::budget::Hold;
 use crate::checkpoint::SegmentLog;
-use crate::items::{Chunks, Demand};
+use crate::items::{Chunks, Demand, InputCount};
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Item, Items, Join, Origin, Pipe, PipeSnapshot, Result, Source};
@@ -70,8 +71,11 @@ pub(crate) trait Edge: Send + Sync {
     ) -> Box<dyn MorselInputs>;
     /// Concatenates streams.
     fn one_by_one(&self, next: Next) -> AnyItems;
-    /// Instruments a node's output: counts items, names errors, catches panics.
-    fn instrument(&self, items: AnyItems, context: Context) -> AnyItems;
+    /// Counts the items that come as the input of a pipe.
+    fn counted_as(&self, items: AnyItems, inputs: Arc<InputCount>) -> AnyItems;
+    /// Instruments a node's output: counts items, names errors, catches panics, and checks what a
+    /// pipe claims.
+    fn instrument(&self, items: AnyItems, context: Context, claim: Option<Claim>) -> AnyItems;
     /// Makes a stream of one error.
     fn fail(&self, error: Error) -> AnyItems;
     /// Makes a chunk of one error.
@@ -243,12 +247,17 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         Box::new(Items::from_chunks(OneByOne::<T>::new(next)))
     }
 
-    fn instrument(&self, items: AnyItems, context: Context) -> AnyItems {
+    fn counted_as(&self, items: AnyItems, inputs: Arc<InputCount>) -> AnyItems {
+        Box::new(typed::<T>(items).counted_as(inputs))
+    }
+
+    fn instrument(&self, items: AnyItems, context: Context, claim: Option<Claim>) -> AnyItems {
         Box::new(Items::from_chunks(super::instrument::Instrumented::new(
             typed::<T>(items),
             context,
             self.weigh.clone(),
             self.exact(),
+            claim,
         )))
     }
 

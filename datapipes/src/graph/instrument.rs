@@ -3,14 +3,15 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Instant;
 
 use crate::budget;
-use crate::items::{Chunks, Demand};
+use crate::items::{Chunks, Demand, InputCount};
 use crate::weigh::Weigher;
-use crate::{Chunk, Context, Error, Items};
+use crate::{Arity, Chunk, Context, Error, Items};
 
 /// Interval of timed polls if polls are quick; the time is scaled up.
 const SAMPLE: u64 = 16;
@@ -36,6 +37,69 @@ pub(crate) struct Instrumented<T> {
     most: Option<usize>,
     /// True if the weight of items is learned from them.
     learns: bool,
+    claim: Option<Claim>,
+}
+
+/// Number of outputs that a pipe says it gives, which the executor and checkpoints rely on.
+pub(crate) struct Claim {
+    arity: Arity,
+    inputs: Arc<InputCount>,
+    given: u64,
+}
+
+impl Claim {
+    /// Returns the claim of a pipe, if it makes one, and the count of its inputs.
+    pub(crate) fn of(arity: Arity) -> Option<(Claim, Arc<InputCount>)> {
+        if arity == Arity::Any {
+            return None;
+        }
+        let inputs = Arc::<InputCount>::default();
+        let claim = Claim {
+            arity,
+            inputs: inputs.clone(),
+            given: 0,
+        };
+        Some((claim, inputs))
+    }
+
+    /// Counts an output, or the end. Returns an error if the pipe does not do as it says.
+    fn check<T: Send + 'static>(&mut self, output: Option<&Chunk<T>>) -> Option<Error> {
+        if output.is_some_and(ends) {
+            // What follows an error that ends the epoch does not matter.
+            self.arity = Arity::Any;
+        }
+        self.given += output.map_or(0, |chunk| chunk.len() as u64);
+        let inputs = self.inputs.items.load(Ordering::Relaxed);
+        let ended = self.inputs.ended.load(Ordering::Relaxed);
+        let is_kept = match (self.arity, output) {
+            (Arity::Any, _) => true,
+            (Arity::One, None) => self.given == inputs && ended,
+            _ => self.given <= inputs,
+        };
+        if is_kept {
+            return None;
+        }
+        let number = match self.arity {
+            Arity::One => "one output",
+            _ => "at most one output",
+        };
+        let until = match (ended, output) {
+            (true, _) => "",
+            (false, Some(_)) => " so far",
+            (false, None) => ", before its input had ended",
+        };
+        Some(Error::config(format!(
+            "says by `Hints::arity` that it gives {number} for each input, and gave {} for {inputs}{until}; a resumed \
+             epoch would lose or double items",
+            self.given
+        )))
+    }
+}
+
+/// Returns true if an error that no policy skips is among the items: it is made of no input.
+fn ends<T: Send + 'static>(chunk: &Chunk<T>) -> bool {
+    let mut errors = chunk.iter().filter_map(Result::err);
+    chunk.errors() > 0 && errors.any(|error| !error.is_about_an_item())
 }
 
 impl<T: Send + 'static> Instrumented<T> {
@@ -44,6 +108,7 @@ impl<T: Send + 'static> Instrumented<T> {
         context: Context,
         weigh: Weigher<T>,
         exact: Option<usize>,
+        claim: Option<Claim>,
     ) -> Self {
         let is_counted = context.margin().is_some();
         let most = match (context.margin(), exact.max(context.largest_item())) {
@@ -60,6 +125,7 @@ impl<T: Send + 'static> Instrumented<T> {
             weigh,
             most,
             learns: exact.is_none() && is_counted,
+            claim,
         }
     }
 
@@ -71,6 +137,14 @@ impl<T: Send + 'static> Instrumented<T> {
             let origin = first.map(|(origin, _)| origin);
             log.polled(self.context.node(), begun, chunk.len(), origin);
         }
+    }
+
+    /// Ends the stream with an error.
+    fn fail(&mut self, error: Error) -> Poll<Option<Chunk<T>>> {
+        self.dead = true;
+        let counters = self.context.counters();
+        counters.errors.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Some(Chunk::fail(error.at(self.context.node()))))
     }
 
     /// Returns how many items may be made at once, which bounds the bytes of items that turn out
@@ -86,12 +160,7 @@ impl<T: Send + 'static> Instrumented<T> {
 /// these.
 fn unrecorded<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
     let error = context.lineage()?.unordered().unrecorded()?;
-    // An error that no policy skips ends the epoch, and is made of no input.
-    let ends = chunk
-        .iter()
-        .filter_map(Result::err)
-        .any(|error| !error.is_about_an_item());
-    (!ends).then(|| error.at(context.node()))
+    (!ends(chunk)).then_some(error)
 }
 
 impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
@@ -142,7 +211,10 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
-                if let Some(error) = unrecorded(&self.context, &chunk) {
+                let claim = self.claim.as_mut();
+                let broken = unrecorded(&self.context, &chunk)
+                    .or_else(|| claim.and_then(|claim| claim.check(Some(&chunk))));
+                if let Some(error) = broken {
                     self.dead = true;
                     chunk = Chunk::fail(error);
                 }
@@ -166,15 +238,17 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
                 }
                 Poll::Ready(Some(chunk))
             }
-            Ok(other) => other,
-            Err(payload) => {
-                // Nothing is known about the stream's state any more: it ends here.
-                self.dead = true;
-                counters.errors.fetch_add(1, Ordering::Relaxed);
-                Poll::Ready(Some(Chunk::fail(
-                    Error::panic(payload).at(self.context.node()),
-                )))
+            Ok(Poll::Ready(None)) => {
+                let claim = self.claim.as_mut();
+                match claim.and_then(|claim| claim.check::<T>(None)) {
+                    // A cancelled epoch ends early.
+                    Some(error) if !self.context.is_cancelled() => self.fail(error),
+                    _ => Poll::Ready(None),
+                }
             }
+            Ok(Poll::Pending) => Poll::Pending,
+            // Nothing is known about the stream's state any more: it ends here.
+            Err(payload) => self.fail(Error::panic(payload)),
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 /// Description of a node for the checker and the planner. The node has to behave as it says; the
-/// test kit ([`testing`](crate::testing)) checks that it does.
+/// test kit ([`testing`](crate::testing)) checks that it does. The run itself checks only the
+/// [`arity`](field@Hints::arity) of a pipe, by counts: state that a shardable pipe keeps from one
+/// item to the next is not noticed there.
 ///
 /// Begin with one of [`shardable`](Hints::shardable), [`any_order`](Hints::any_order) and
 /// [`default`](Hints::default), and set what differs; the methods have the names of the fields.
@@ -43,8 +45,10 @@ pub struct Hints {
     /// or for the async runtime, on whose thread it may run in a process. As long as measurements agree, the executor does it on the CPU workers, with few items in
     /// flight; otherwise as other I/O. Defaults to false.
     pub seldom_waits: bool,
-    /// Number of output items of a pipe for each input item. Defaults to any number. A pipe that makes
-    /// one item of several says so by [`buffered`](field@Hints::buffered), too.
+    /// Number of output items of a pipe for each input item, errors included. Defaults to any number.
+    /// A pipe that gives another number in all than it says here ends the epoch with an error of kind
+    /// [`Config`](crate::ErrorKind::Config). A pipe that makes one item of several says so by
+    /// [`buffered`](field@Hints::buffered), too.
     pub arity: Arity,
     /// True if an epoch can be resumed in the middle of the node's output: it takes
     /// [snapshots](crate::Context::snapshot) of its state and begins with the

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::batch_buffer::{RowCursor, Rows};
 use crate::context::Offload;
-use crate::graph::{AnyItems, AnyPipe, Edge};
-use crate::{Context, Error};
+use crate::graph::{AnyItems, AnyPipe, Claim, Edge};
+use crate::{Arity, Context, Error};
 
 /// The chain of a segment, through which every morsel passes.
 pub(crate) struct Chain {
@@ -21,6 +21,20 @@ pub(crate) struct Link {
     pub edge: Arc<dyn Edge>,
     /// Rows of batches that the chain fills.
     pub rows: Option<Arc<Rows>>,
+    /// Number of outputs for each input, as the pipe says.
+    pub arity: Arity,
+}
+
+/// Counts the input of a pipe whose number of outputs is checked.
+pub(super) fn claimed(
+    arity: Arity,
+    above: &Arc<dyn Edge>,
+    input: AnyItems,
+) -> (AnyItems, Option<Claim>) {
+    match Claim::of(arity) {
+        Some((claim, inputs)) => (above.counted_as(input, inputs), Some(claim)),
+        None => (input, None),
+    }
 }
 
 impl Chain {
@@ -33,13 +47,18 @@ impl Chain {
 
     /// Applies the chain to items. Their first one is number `first` of the segment's input.
     pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
+        let mut above = &self.input;
         for Link {
             pipe,
             context,
             edge,
             rows,
+            arity,
         } in &self.links
         {
+            let claim;
+            (items, claim) = claimed(*arity, above, items);
+            above = edge;
             let output = match rows {
                 None => pipe.apply(items, context),
                 Some(rows) => pipe.apply(
@@ -47,7 +66,7 @@ impl Chain {
                     &context.with_rows(RowCursor::new(rows.clone(), first)),
                 ),
             };
-            items = edge.instrument(output, context.clone());
+            items = edge.instrument(output, context.clone(), claim);
         }
         items
     }

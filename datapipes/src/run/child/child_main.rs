@@ -324,6 +324,7 @@ impl LoadedPart {
                     context,
                     edge: node.node.edge.clone(),
                     rows: None,
+                    arity: node.hints().arity,
                 }
             },
         );
@@ -513,6 +514,9 @@ impl RunningJob {
             }
             Ok(Poll::Ready(Some(chunk))) => {
                 self.made += chunk.len;
+                if self.is_complete() {
+                    self.look_for_more(cx);
+                }
                 Poll::Ready(Some(chunk))
             }
             Ok(Poll::Pending) => Poll::Pending,
@@ -520,6 +524,18 @@ impl RunningJob {
                 self.stream = None;
                 Poll::Ready(Some(self.edge.fail_chunk(Error::panic(payload))))
             }
+        }
+    }
+
+    /// Polls the end of a job that has made all its items. A chain that makes more than it says gives
+    /// an error there.
+    fn look_for_more(&mut self, cx: &mut task::Context<'_>) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, Demand::up_to(1))));
+        if let Ok(Poll::Ready(Some(more))) = polled {
+            (self.ready, self.made_all) = (Some(more), None);
         }
     }
 }

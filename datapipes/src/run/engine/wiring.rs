@@ -15,10 +15,10 @@ use super::restore::{NodeInputs, NodeLog, Ranges, SkipDelivered, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
-use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
+use crate::graph::{AnyItems, Claim, Edge, ErasedChunks, FlowNode, Op};
 use crate::mix_bits;
 use crate::plan::{Placement, Prefetch};
-use crate::run::chain::{Chain, Link};
+use crate::run::chain::{Chain, Link, claimed};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{MorselPace, MorselShared, Spawner};
@@ -278,6 +278,7 @@ impl EpochRun {
                 context: self.context(id, round),
                 edge: node.edge.clone(),
                 rows: self.rows(id),
+                arity: node.hints.arity,
             }
         };
         let above = self.engine.flow.nodes[nodes[0]].inputs[0].0;
@@ -309,13 +310,14 @@ impl EpochRun {
         if let Some(rows) = self.rows(id) {
             context = context.with_rows(RowCursor::new(rows, 0));
         }
-        let inputs = node_inputs.counted(opened, &log);
+        let (inputs, mut claim) = self.claim(id, node_inputs.counted(opened, &log), &log);
         let output = self
             .apply(id, round, inputs, &context, &log)
             .and_then(|outputs| {
                 let outputs = outputs.into_iter().enumerate();
-                let wired =
-                    outputs.map(|(port, items)| self.instrument(id, port, items, &context, &log));
+                let wired = outputs.map(|(port, items)| {
+                    self.instrument(id, port, items, &context, claim.take(), &log)
+                });
                 self.take_output(id, port, round, wired.collect(), &log)
             });
         match output {
@@ -327,6 +329,34 @@ impl EpochRun {
                 items: node.edge.fail(error.at(name)),
                 history: log.history(port),
             },
+        }
+    }
+
+    /// Counts the input of a pipe whose number of outputs is checked.
+    fn claim(
+        &self,
+        id: usize,
+        inputs: Vec<AnyItems>,
+        log: &NodeLog,
+    ) -> (Vec<AnyItems>, Option<Claim>) {
+        let FlowNode {
+            node,
+            inputs: above,
+            ..
+        } = &self.engine.flow.nodes[id];
+        let hints = &node.hints;
+        // A pipe that goes on from a snapshot may give what it took before, and a cache that is full
+        // does not take its input.
+        let is_free = self.cursors.is_some() && !hints.is_shardable || hints.renames;
+        match (&node.op, log) {
+            // Each link of a chain has a claim of its own.
+            (Op::Pipe(_), NodeLog::Segment(_)) => (inputs, None),
+            (Op::Pipe(_), _) if !is_free => {
+                let edge = &self.engine.flow.nodes[above[0].0].node.edge;
+                let (input, claim) = claimed(hints.arity, edge, one(inputs));
+                (vec![input], claim)
+            }
+            _ => (inputs, None),
         }
     }
 
@@ -395,6 +425,7 @@ impl EpochRun {
         port: usize,
         items: AnyItems,
         context: &Context,
+        claim: Option<Claim>,
         log: &NodeLog,
     ) -> Wired {
         let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
@@ -410,7 +441,7 @@ impl EpochRun {
         };
         // Each link of a chain has an instrument of its own.
         if !matches!(log, NodeLog::Segment(_)) {
-            items = node.edge.instrument(items, context.clone());
+            items = node.edge.instrument(items, context.clone(), claim);
         }
         if matches!(node.op, Op::Pipe(_)) && node.hints.work == Work::Io {
             let (edge, scope) = (node.edge.clone(), self.scope.clone());

@@ -220,7 +220,7 @@ impl<'e> Replayer<'e> {
                 self.engine.flow.nodes[above]
                     .node
                     .edge
-                    .instrument(items, context),
+                    .instrument(items, context, None),
             );
         }
         let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
@@ -248,7 +248,7 @@ impl<'e> Replayer<'e> {
         most: usize,
         mut take: impl FnMut(AnyChunk) -> bool,
     ) {
-        let mut chunks = edge.erase(edge.instrument(items, context.clone()));
+        let mut chunks = edge.erase(edge.instrument(items, context.clone(), None));
         while let Some(chunk) = poll_fn(|cx| chunks.poll_chunk(cx, Demand::up_to(most))).await {
             if !take(chunk) {
                 return;

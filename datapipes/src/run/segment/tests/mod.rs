@@ -77,6 +77,7 @@ pub(in crate::run) fn settings(work: Work, workers: usize, jobs: &Jobs) -> Segme
             context: Context::default(),
             edge: node.edge.clone(),
             rows: None,
+            arity: Arity::One,
         }],
         input: above.edge.clone(),
     };
