@@ -131,6 +131,10 @@ impl<'a> Trip<'a> {
 
     /// Resumes the trip for at most `most` items.
     fn go(&mut self, run: &Run, most: usize) {
+        if self.items.last().is_some_and(Result::is_err) {
+            // It has ended; resumed, it would end so again.
+            return;
+        }
         let loader = self.loader(run);
         let epoch = match &self.state {
             None => loader.epoch(run.epoch),

@@ -10,7 +10,9 @@ use crate::{Error, Result};
 /// A policy covers errors about items. A panic, a wrong configuration and an exhausted budget always
 /// end the epoch, and so does an error that is [fatal](Error::fatal), since an unknown number of items
 /// is lost: a listing that breaks off or finds nothing, a scan of a table or a plan of packed rows that
-/// breaks off, a source or a pipe that fails as a whole ([`Items::fail`](crate::Items::fail)). A file
+/// breaks off, a source or a pipe that fails as a whole ([`Items::fail`](crate::Items::fail)), inputs
+/// of a [strict zip](crate::pipes::Zip::strict) that differ in length, items that do not divide among
+/// ranks where that is an [error](crate::Uneven::Error). A file
 /// counts as one item, whatever was left in it when it could not be read on, and so does a folder within
 /// a listing that cannot be read. [`Stats`](super::Stats) lists the skipped items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -288,7 +288,8 @@ impl<T> Policy<T> {
         if let Policy::Drop(Some(_)) = self {
             cx.count_dropped(1);
         }
-        let fail = |message| Some(Err(Error::shape(message)));
+        // It is about the items of all ranks, of which this one would skip one.
+        let fail = |message| Some(Err(Error::shape(message).fatal()));
         match self {
             _ if cx.is_cancelled() => None,
             Policy::Allow => None,
@@ -346,7 +347,7 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or if there are fewer items than
-    /// ranks.
+    /// ranks; no [policy](crate::OnError) skips it.
     ///
     /// # Examples
     /// ```
@@ -469,6 +470,9 @@ mod tests {
             .workers(0)
             .rank(0, 3)
             .uneven(Uneven::Error)
+            .ranks_agree()
+            // It is about no single item, so no policy skips it.
+            .on_error(OnError::skip(1))
             .build()
             .unwrap();
         let seen: Vec<_> = loader.epoch(0).blocking().collect();

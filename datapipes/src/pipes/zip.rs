@@ -29,7 +29,7 @@ impl Zip {
         Zip { strict: false }
     }
 
-    /// Yields an error at the end if an input is longer than another.
+    /// Yields a [fatal](Error::fatal) error at the end if an input is longer than another.
     pub fn strict(self) -> Self {
         Zip { strict: true }
     }
@@ -40,6 +40,12 @@ impl Zip {
             .pairs(true)
             .settings(if self.strict { "strict" } else { "" })
     }
+}
+
+/// Returns the node and the item of an error. Another error of these is the same one, of which a fork
+/// has given a copy to each side: one pair is lost.
+fn failed(error: &Error) -> Option<(String, Origin)> {
+    Some((error.node()?.to_owned(), error.item()?.clone()))
 }
 
 macro_rules! zip {
@@ -78,7 +84,8 @@ macro_rules! zip {
                             )*
                             if strict && let Some(longer) = longer {
                                 let message = format!("input {ended} ended after {index} items, input {longer} has more");
-                                out.emit(Err(Error::shape(message))).await;
+                                // The rest of the longer input is lost, however much it is.
+                                out.emit(Err(Error::shape(message).fatal())).await;
                             }
                             return;
                         }
@@ -91,12 +98,21 @@ macro_rules! zip {
                             }
                             // An error takes an item's place: the item that would be its partner is
                             // left out.
-                            ($($name,)*) => {$(
-                                match $name {
-                                    Err(error) => out.emit(Err(error)).await,
-                                    Ok(_) => cx.count_dropped(1),
-                                }
-                            )*}
+                            ($($name,)*) => {
+                                let mut given = Vec::new();
+                                $(
+                                    match $name {
+                                        Err(error) => {
+                                            let of = failed(&error);
+                                            if of.is_none() || !given.contains(&of) {
+                                                given.push(of);
+                                                out.emit(Err(error)).await;
+                                            }
+                                        }
+                                        Ok(_) => cx.count_dropped(1),
+                                    }
+                                )*
+                            }
                         }
                     }
                 })
@@ -119,7 +135,8 @@ impl<A: Send + 'static> Graph<A> {
     /// Pairs the items with those of another graph, first with first. Ends with the shorter.
     ///
     /// If one of a pair fails, the error comes in its place, and the other is left out and counted
-    /// as dropped, so that later items keep their partners. The remaining items of the longer input
+    /// as dropped, so that later items keep their partners. If both are copies of one item that
+    /// failed above a [`fork`](Graph::fork), there is one error. The remaining items of the longer input
     /// are not asked for; [`Zip::strict`] makes them an error. For three inputs see
     /// [`zip3`](Graph::zip3). Runs in one place, in order; both inputs are read one item at a time.
     ///
@@ -182,6 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_above_a_fork_is_one_of_a_pair() {
+        let failing = Graph::range(0..9).try_map(|n| if n % 4 == 1 { Err("bad") } else { Ok(n) });
+        let [a, b] = failing.fork();
+        let loader = DataLoader::builder(a.zip(b)).on_error(OnError::skip(2));
+        let loader = loader.build().unwrap();
+        assert_eq!(loader.epoch(0).blocking().flatten().count(), 7);
+        assert_eq!(loader.stats().unwrap().skipped, 2);
+    }
+
+    #[test]
     fn three_inputs() {
         let [a, b, c] = [3, 2, 4].map(|n| Graph::range(0..n));
         assert_eq!(a.zip3(b, c).collect().unwrap(), [(0, 0, 0), (1, 1, 1)]);
@@ -193,6 +220,14 @@ mod tests {
             let inputs = (Graph::range(0..a), Graph::range(0..b));
             Graph::join(inputs, Zip::new().strict()).collect()
         };
+        // Nobody knows how many items are lost, so no policy skips them.
+        let strict = Graph::join(
+            (Graph::range(0..9), Graph::range(0..2)),
+            Zip::new().strict(),
+        );
+        let loader = DataLoader::builder(strict).on_error(OnError::skip(1));
+        let last = loader.build().unwrap().epoch(0).blocking().last().unwrap();
+        assert!(!last.unwrap_err().is_about_an_item());
         assert_eq!(zip(2, 2).unwrap(), [(0, 0), (1, 1)]);
         assert_eq!(zip(0, 0).unwrap(), []);
         let error = zip(2, 1).unwrap_err().to_string();

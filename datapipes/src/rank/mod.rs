@@ -54,7 +54,7 @@ pub enum Uneven {
     /// Ranks may see one item more or less than others, and some may see none. Collective steps of
     /// a training job will not line up, unless ranks [agree](crate::Blocking::agreed) before each.
     Allow,
-    /// Items left over are an error at the end of the stream.
+    /// Items left over are an error at the end of the stream, which no policy skips.
     Error,
 }
 
