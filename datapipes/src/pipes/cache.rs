@@ -4,32 +4,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, catch_panic};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, Uneven, catch_panic};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
     most: usize,
-    kept: Arc<Mutex<ByRank<T>>>,
+    kept: Arc<Mutex<Passes<T>>>,
 }
 
-/// Items kept for each rank that ran here: usually one.
-struct ByRank<T>(Vec<(Rank, CachedPass<T>)>);
+/// Key of the items that reach a cache: the seed, the rank, and its policy.
+type PassKey = (u64, Rank, Option<Uneven>);
 
-impl<T> ByRank<T> {
-    fn of(&mut self, rank: Rank) -> &mut CachedPass<T> {
+/// Items kept for each seed and rank that ran here: usually one.
+struct Passes<T>(Vec<(PassKey, CachedPass<T>)>);
+
+impl<T> Passes<T> {
+    fn of(&mut self, cx: &Context) -> &mut CachedPass<T> {
+        let key = (cx.seed(), cx.rank(), cx.uneven());
         let at = self
             .0
             .iter()
-            .position(|(of, _)| *of == rank)
+            .position(|(of, _)| *of == key)
             .unwrap_or_else(|| {
-                self.0.push((rank, CachedPass::Nothing));
+                self.0.push((key, CachedPass::Nothing));
                 self.0.len() - 1
             });
         &mut self.0[at].1
     }
 }
 
-fn locked<T>(kept: &Mutex<ByRank<T>>) -> MutexGuard<'_, ByRank<T>> {
+fn locked<T>(kept: &Mutex<Passes<T>>) -> MutexGuard<'_, Passes<T>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -46,7 +50,7 @@ impl<T> Cache<T> {
     pub fn new(most: usize) -> Self {
         Cache {
             most,
-            kept: Arc::new(Mutex::new(ByRank(Vec::new()))),
+            kept: Arc::new(Mutex::new(Passes(Vec::new()))),
         }
     }
 }
@@ -60,7 +64,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
         let wanted = cx.wanted().cloned().unwrap_or_default();
         Items::generate(async move |out| {
-            let (ready, mut filling) = match locked(&kept).of(cx.rank()) {
+            let (ready, mut filling) = match locked(&kept).of(&cx) {
                 CachedPass::Everything(items) => (Some(items.clone()), None),
                 // A pass that is resumed in the middle does not see everything.
                 CachedPass::Nothing if wanted.is_all() => (None, Some(Vec::new())),
@@ -81,7 +85,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
-                        *locked(&kept).of(cx.rank()) = CachedPass::TooMany;
+                        *locked(&kept).of(&cx) = CachedPass::TooMany;
                         let node = &**cx.node();
                         let _ = catch_panic(|| {
                             tracing::warn!(
@@ -100,7 +104,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             // A cancelled epoch ends early.
             if let Some(items) = filling
                 && !cx.is_cancelled()
-                && let slot @ CachedPass::Nothing = locked(&kept).of(cx.rank())
+                && let slot @ CachedPass::Nothing = locked(&kept).of(&cx)
             {
                 *slot = CachedPass::Everything(items.into());
             }
@@ -139,8 +143,8 @@ impl<T: Clone + Send + Sync + 'static> Graph<T> {
     /// to epoch after the split. A pass that was dropped, or in which
     /// an item failed, keeps nothing, and the next pass tries again. With more than `most` items
     /// nothing is kept, every epoch runs everything upstream, and a warning is logged. The cache
-    /// belongs to this node of the graph: all loaders of the graph share it, each rank keeps its
-    /// own items, and it is freed with the last of the loaders. An epoch resumed in its middle
+    /// belongs to this node of the graph: all loaders of the graph with one seed share it, each rank
+    /// keeps its own items, and it is freed with the last of the loaders. An epoch resumed in its middle
     /// ([`resume`](crate::DataLoader::resume)) uses the items that an earlier epoch in this process
     /// has left in memory, and keeps nothing itself. Items keep their origins;
     /// [`repeat`](Graph::repeat)'s later rounds get children of them.
@@ -249,6 +253,23 @@ mod tests {
             };
             assert_eq!(loaders.each_ref().map(seen), [vec![0, 2, 4], vec![1, 3, 5]]);
         }
+    }
+
+    #[test]
+    fn each_seed_has_its_own() {
+        let graph = || {
+            Graph::range(0..50)
+                .map_with_rng(|_, rng| rng.next_u64())
+                .cache(50)
+        };
+        let epoch = |graph: Graph<u64>, seed| {
+            let loader = DataLoader::builder(graph).workers(0).seed(seed).build();
+            let loader = loader.unwrap();
+            Vec::from_iter(loader.epoch(0).blocking().map(Result::unwrap))
+        };
+        let shared = graph();
+        epoch(shared.clone(), 1);
+        assert_eq!(epoch(shared, 2), epoch(graph(), 2));
     }
 
     #[test]
