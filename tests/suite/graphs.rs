@@ -190,6 +190,8 @@ pub enum Step {
     /// A fork with a cache of this many items in one branch; the branches are concatenated or read in
     /// turn.
     ForkCached(usize, bool),
+    /// A fork, or a demux if true, whose outputs go through steps of their own.
+    Branches(bool, Vec<Spec>, Read),
     /// Some steps in processes of their own.
     InProcesses(Part),
     /// A pipe that asks for processes by itself.
@@ -201,6 +203,37 @@ pub enum Step {
     Alternate(Box<Spec>, u64),
     /// A user-defined split, whose outputs are read in turn or concatenated.
     Twice(bool),
+}
+
+/// The way in which the branches of a fork are read.
+#[derive(Clone, Copy, Debug)]
+pub enum Read {
+    Mux,
+    Concat,
+    Interleave(usize, usize),
+    Mix,
+    Zip,
+}
+
+impl Read {
+    fn join(self, branches: Vec<Graph<u64>>) -> Graph<u64> {
+        match self {
+            Read::Mux => Graph::mux(branches),
+            Read::Concat => Graph::concat(branches),
+            Read::Interleave(cycle, block) => {
+                let interleave = Interleave::new(branches.len(), cycle, block);
+                Graph::join(branches, interleave)
+            }
+            Read::Mix => Graph::mix(branches.into_iter().zip([3.0, 1.0, 2.0])),
+            Read::Zip => {
+                let pair = |a: Graph<u64>, b| a.zip(b).map(|(a, b)| a.rotate_left(1) ^ b);
+                branches
+                    .into_iter()
+                    .reduce(pair)
+                    .expect("there are branches")
+            }
+        }
+    }
 }
 
 /// The use that a mix makes of its weights.
@@ -653,12 +686,28 @@ impl Spec {
             let Some(step) = self.steps.get(place) else {
                 break;
             };
-            (graph, most) = step.add(graph, most, ranked);
-            if let Some(pieces) = self.fixed {
-                graph = graph.concurrency(pieces);
-            }
+            (graph, most) = self.add(step, (graph, most), ranked);
         }
         (graph, most)
+    }
+
+    /// Adds the steps to a graph of at most so many items.
+    fn grown_on(&self, graph: (Graph<u64>, u64), ranked: bool) -> (Graph<u64>, u64) {
+        let steps = self.steps.iter();
+        steps.fold(graph, |graph, step| self.add(step, graph, ranked))
+    }
+
+    fn add(
+        &self,
+        step: &Step,
+        (graph, most): (Graph<u64>, u64),
+        ranked: bool,
+    ) -> (Graph<u64>, u64) {
+        let (graph, most) = step.add(graph, most, ranked);
+        match self.fixed {
+            Some(pieces) => (graph.concurrency(pieces), most),
+            None => (graph, most),
+        }
     }
 
     /// Returns true if the output, as a multiset, depends on the order of the input. The output may
@@ -758,6 +807,7 @@ impl Step {
                 inputs.iter_mut().collect()
             }
             Step::Mix(_, _, inputs) => inputs.iter_mut().map(|(input, _)| input).collect(),
+            Step::Branches(_, branches, _) => branches.iter_mut().collect(),
             _ => vec![],
         }
     }
@@ -775,6 +825,7 @@ impl Step {
                 inputs.iter().collect()
             }
             Step::Mix(_, _, inputs) => inputs.iter().map(|(input, _)| input).collect(),
+            Step::Branches(_, branches, _) => branches.iter().collect(),
             _ => vec![],
         };
         inputs.into_iter()
@@ -796,6 +847,7 @@ impl Step {
             // RepeatCached and ForkCached may be left out, where they would make too many items.
             Cache(_) => true,
             Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) | Alternate(..) => true,
+            Branches(_, _, Read::Zip) => true,
             Own(own) => own.needs_order(),
             _ => false,
         }
@@ -826,7 +878,7 @@ impl Step {
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, weights, _) => *stop != Stop::AllExhausted || weights.leave_out(),
             Take(_) | Cycle(_) | Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) => true,
-            Pair(_) | Alternate(..) => true,
+            Pair(_) | Alternate(..) | Branches(_, _, Read::Zip) => true,
             _ => false,
         }
     }
@@ -1082,12 +1134,26 @@ impl Step {
                 let read = if in_turn { Graph::mux } else { Graph::concat };
                 return (read(vec![cached, past]), 2 * most);
             }
+            Step::Branches(deals, ref branches, read) if branches.len() as u64 * most <= MOST => {
+                let count = branches.len();
+                let outputs = match deals {
+                    true => {
+                        let class = move |n: &u64| (n % count as u64) as usize;
+                        graph.split(Demux::new(count, class).buffer(BUFFER))
+                    }
+                    false => graph.split(Fork::new(count).buffer(BUFFER)),
+                };
+                let grown = branches.iter().zip(outputs);
+                let grown = grown.map(|(branch, output)| branch.grown_on((output, most), ranked));
+                let (branches, most): (Vec<_>, Vec<u64>) = grown.unzip();
+                return (read.join(branches), most.into_iter().sum());
+            }
             Step::InProcesses(ref part) => return part.behind(graph, most, ranked),
             Step::Apart(k) => graph.pipe(Apart(k)),
             Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux | Step::Twice(_) | Step::Own(_) => {
                 graph
             }
-            Step::RepeatCached(..) | Step::ForkCached(..) => graph,
+            Step::RepeatCached(..) | Step::ForkCached(..) | Step::Branches(..) => graph,
         };
         (graph, most)
     }
@@ -1209,6 +1275,8 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         1 => (input(), 1u64..4, partner()).prop_map(|(other, keys, partner)| {
             Step::MergeJoin(Box::new(other), keys, partner)
         }),
+        3 => (any::<bool>(), prop::collection::vec(branch(), 1..4), read())
+            .prop_map(|(deals, branches, read)| Step::Branches(deals, branches, read)),
         1 => inputs().prop_map(Step::Concat),
         1 => (inputs(), 1usize..4, 1usize..5).prop_map(|(inputs, cycle, block)| {
             Step::Interleave(inputs, cycle, block)
@@ -1218,6 +1286,42 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
             .prop_map(|(stop, weights, inputs)| Step::Mix(stop, weights, inputs)),
     ]
     .boxed()
+}
+
+/// A branch of a fork: steps alone. Where each runs its upstream anew, or keeps it, snapshots of the
+/// fork cannot be told apart.
+fn branch() -> impl Strategy<Value = Spec> {
+    let again = |step: &Step| {
+        matches!(
+            step,
+            Step::Repeat(_)
+                | Step::Cycle(_)
+                | Step::Cache(_)
+                | Step::RepeatCached(..)
+                | Step::ForkCached(..)
+        )
+    };
+    let step = step(0, false).prop_filter("runs the fork again", move |step| !again(step));
+    (
+        prop::collection::vec(step, 0..3),
+        prop::option::weighted(0.3, 1usize..20),
+    )
+        .prop_map(|(steps, fixed)| Spec {
+            start: Start::Range,
+            items: 0,
+            steps,
+            fixed,
+        })
+}
+
+fn read() -> impl Strategy<Value = Read> {
+    prop_oneof![
+        Just(Read::Mux),
+        Just(Read::Concat),
+        (1usize..4, 1usize..5).prop_map(|(cycle, block)| Read::Interleave(cycle, block)),
+        Just(Read::Mix),
+        Just(Read::Zip),
+    ]
 }
 
 fn start() -> impl Strategy<Value = Start> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use datapipes::pipes::Fork;
+use datapipes::pipes::{Demux, Fork};
 use datapipes::{
     Context, DataLoader, Error, ErrorKind, Graph, Hints, Items, Order, Uneven, Work, testing,
 };
@@ -396,5 +396,33 @@ fn what_is_through_is_delivered_though_the_others_wait_for_it_to_be_dropped() {
         });
         seen.sort_unstable();
         assert_eq!(seen, Vec::from_iter(0..100), "{permits} of {in_flight}");
+    }
+}
+
+#[test]
+fn a_branch_of_a_fork_that_a_full_cache_does_not_read_holds_up_no_other() {
+    for workers in [0, 2] {
+        let [cached, past] = forked(10);
+        let graph = Graph::mux([cached.repeat(1).cache(2000), past]);
+        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+        for epoch in 0..3 {
+            let all = loader
+                .epoch(epoch)
+                .blocking()
+                .collect::<Result<Vec<_>, _>>();
+            assert_eq!(all.unwrap(), Vec::from_iter((0..2000).flat_map(|n| [n, n])));
+        }
+    }
+}
+
+#[test]
+fn a_branch_that_is_read_once_holds_up_no_other_that_is_read_in_rounds() {
+    for workers in [0, 2] {
+        let demux = Demux::new(2, |n: &u64| (n % 2) as usize).buffer(10);
+        let mut branches = Graph::range(0..2000).split(demux);
+        branches[0] = branches[0].clone().repeat(3);
+        let all = outcome(Graph::mux(branches), workers).unwrap();
+        let even = all.iter().filter(|n| n.is_multiple_of(2)).count();
+        assert_eq!((even, all.len() - even), (3000, 1000));
     }
 }

@@ -80,6 +80,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         problems.extend(checked.has_concurrency(node));
         problems.extend(checked.has_one_reader(node));
         problems.extend(checked.has_all_outputs_read(node));
+        problems.extend(checked.runs_all_outputs_again(node));
         problems.extend(checked.looks_up_in_all(node));
         problems.extend(checked.shuffles_all(node));
         problems.extend(checked.shards_once(node));
@@ -291,6 +292,22 @@ impl Checked<'_> {
         unread
             .map(|port| format!("{}: nobody reads its output {port}", node.name))
             .collect()
+    }
+
+    /// A repeat in one branch of a split runs the split once more while another branch may still read
+    /// its first run, and a checkpoint holds one snapshot of each node.
+    fn runs_all_outputs_again(&self, node: &FlowNode) -> Option<String> {
+        let first = node.repeats.first()?;
+        let mut pairs = node.repeats.iter().map(|repeats| (first, repeats));
+        let repeat =
+            pairs.find_map(|(first, repeats)| first.symmetric_difference(repeats).next())?;
+        let (name, repeat) = (&node.name, &self.flow.nodes[*repeat].name);
+        self.settings.resumable.then(|| {
+            format!(
+                "{name}: an epoch cannot be resumed in the middle of its outputs, since `{repeat}` runs one of them again \
+                 and not another; put it above `{name}`, or below where they are joined, or give each its own source"
+            )
+        })
     }
 
     /// Each rank looks up in all of an input, not in its own part of it.

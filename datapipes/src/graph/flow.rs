@@ -1,6 +1,6 @@
 //! A graph laid flat: nodes in order, each with its number, its name and its readers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::{Hints, Input, Node, Op};
@@ -22,6 +22,8 @@ pub(crate) struct FlowNode {
     pub inputs: Vec<Output>,
     /// Number of readers of each output.
     pub readers: Vec<usize>,
+    /// Nodes downstream of each output that run it more than once.
+    pub repeats: Vec<BTreeSet<usize>>,
     /// Number of this source, for origins.
     pub source: u16,
     for_cache: ForCache,
@@ -120,7 +122,28 @@ impl Flow {
             }
         }
         flow.find_nodes_for_caches();
+        flow.find_repeats();
         flow
+    }
+
+    /// Finds the nodes that run an output more than once, from the root up.
+    fn find_repeats(&mut self) {
+        for id in (0..self.nodes.len()).rev() {
+            let node = &self.nodes[id];
+            let own = matches!(node.node.op, Op::Rerun(_)).then_some(id);
+            let repeats = node.repeats.iter().flatten().copied().chain(own);
+            let repeats = BTreeSet::from_iter(repeats);
+            for (input, port) in node.inputs.clone() {
+                self.nodes[input].repeats[port].extend(&repeats);
+            }
+        }
+    }
+
+    /// Returns true if a node of several outputs is among a node and those upstream of it.
+    pub(crate) fn has_split(&self, id: usize) -> bool {
+        let node = &self.nodes[id];
+        let mut inputs = node.inputs.iter();
+        matches!(node.node.op, Op::Split(_)) || inputs.any(|&(above, _)| self.has_split(above))
     }
 
     /// Marks the nodes that work for a cache, from the root up.
@@ -187,6 +210,7 @@ impl Flow {
             node: node.clone(),
             inputs,
             readers: Vec::new(),
+            repeats: vec![BTreeSet::new(); node.outputs()],
             source: 0,
             for_cache: ForCache::No,
         });

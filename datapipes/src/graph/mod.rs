@@ -19,7 +19,7 @@ use std::{fmt, slice};
 pub(crate) use self::any_items::{AnyItems, typed};
 pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyPipe, Edge, ErasedChunks, Look};
-pub(crate) use self::flow::{Flow, FlowNode};
+pub(crate) use self::flow::{Flow, FlowNode, Output};
 pub(crate) use self::in_morsels::{Gate, SharedGate};
 pub(crate) use self::instrument::Claim;
 pub(crate) use self::lengths::{ENDLESS, lengths, lengths_of_some};

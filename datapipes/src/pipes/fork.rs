@@ -86,7 +86,11 @@ impl<T: Clone + Send + 'static> Graph<T> {
     /// The outputs share everything upstream, which runs once: the output that is polled drives it,
     /// and items for the others wait, up to [`Fork::buffer`] each. An output that runs ahead of
     /// need waits when another's buffer is full. The clones have one origin. Errors go to every
-    /// output.
+    /// output, and a policy that skips counts each, unless a [`zip`](Graph::zip) joins them.
+    ///
+    /// A [`repeat`](Graph::repeat) in one branch runs everything upstream again for that branch. A
+    /// loader that is to be [resumable](crate::loader::Builder::resumable) needs it above the fork, or
+    /// below where the branches are joined.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an item is needed from one output while

@@ -67,6 +67,25 @@ fn no_repeat_runs_what_a_cache_keeps_past_the_cache() {
 }
 
 #[test]
+fn a_repeat_in_one_branch_of_a_fork_cannot_be_resumed() {
+    let branches = || Graph::range(0..9).fork::<2>();
+    let graph = |repeated: bool| {
+        let [a, b] = branches();
+        Graph::mux([a, if repeated { b.repeat(2).cache(18) } else { b }])
+    };
+    assert_eq!(
+        problems(DataLoader::builder(graph(true)).resumable()),
+        [
+            "fork: an epoch cannot be resumed in the middle of its outputs, since `repeat` runs one of them again and not \
+             another; put it above `fork`, or below where they are joined, or give each its own source"
+        ]
+    );
+    assert!(DataLoader::builder(graph(true)).build().is_ok());
+    let joined = graph(false).repeat(2).cache(36);
+    assert!(DataLoader::builder(joined).resumable().build().is_ok());
+}
+
+#[test]
 fn ranks_without_a_sharding_filter_would_see_duplicates() {
     let found = problems(DataLoader::builder(Graph::range(0..10)).rank(0, 2));
     assert_eq!(found.len(), 2);

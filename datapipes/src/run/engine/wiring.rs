@@ -15,7 +15,7 @@ use super::restore::{NodeInputs, NodeLog, Ranges, SkipDelivered, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
-use crate::graph::{AnyItems, Claim, Edge, ErasedChunks, FlowNode, Op};
+use crate::graph::{AnyItems, Claim, Edge, ErasedChunks, FlowNode, Op, Output};
 use crate::mix_bits;
 use crate::plan::{Placement, Prefetch};
 use crate::run::chain::{Chain, Link, claimed};
@@ -372,13 +372,22 @@ impl EpochRun {
     ) -> Result<Wired> {
         let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
         let output = outputs.get_mut(port).and_then(Option::take);
-        let is_split = matches!(self.engine.flow.nodes[id].node.op, Op::Split(_));
+        let node = &self.engine.flow.nodes[id];
+        let is_split = matches!(node.node.op, Op::Split(_));
+        if round > 0 {
+            // Nobody will ask for the others, which would hold up this one.
+            let outputs = outputs.iter_mut().zip(&node.repeats);
+            let unread = outputs.filter(|(_, repeats)| repeats.is_empty());
+            unread.for_each(|(output, _)| *output = None);
+        }
         // A dropped epoch has been cleared already.
         if is_split
             && outputs.iter().any(Option::is_some)
             && !self.info.cancelled.load(Ordering::Relaxed)
         {
-            lock(&self.splits).insert((id, round), (outputs, log.clone()));
+            // Not dropped under the lock: that may open other outputs.
+            let before = lock(&self.splits).insert((id, round), (outputs, log.clone()));
+            drop(before);
         }
         output.ok_or_else(|| Error::config("fewer outputs than it said"))
     }
@@ -510,12 +519,16 @@ impl EpochRun {
         let mut resumed = recorder
             .as_ref()
             .and_then(|recorder| recorder.resumed_round());
+        let begins = resumed.as_ref().map_or(0, |(from, _)| *from);
+        let mut unread = Unread {
+            run: run.clone(),
+            above,
+            round: inner_round(round, begins),
+            is_read: false,
+        };
         Box::new(move |next: u64| {
-            let inner = if round == 0 {
-                next
-            } else {
-                mix_bits(round).wrapping_add(next)
-            };
+            unread.is_read();
+            let inner = inner_round(round, next);
             let first = resumed
                 .take()
                 .filter(|(from, _)| *from == next)
@@ -529,6 +542,39 @@ impl EpochRun {
                 _ => items,
             }
         })
+    }
+}
+
+/// Returns the round of what is upstream of a repeat that works in a round itself.
+fn inner_round(round: u64, next: u64) -> u64 {
+    match round {
+        0 => next,
+        _ => mix_bits(round).wrapping_add(next),
+    }
+}
+
+/// The upstream of a node that has not started it. If the node is dropped before it does, as one
+/// above a cache that is full, the outputs of splits that it would have read must not wait for it.
+struct Unread {
+    run: Arc<EpochRun>,
+    above: Output,
+    round: u64,
+    is_read: bool,
+}
+
+impl Unread {
+    fn is_read(&mut self) {
+        self.is_read = true;
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let Unread { run, above, .. } = &*self;
+        let is_cancelled = run.info.cancelled.load(Ordering::Relaxed);
+        if !self.is_read && !is_cancelled && run.engine.flow.has_split(above.0) {
+            drop(run.stream(*above, self.round, None));
+        }
     }
 }
 
