@@ -142,7 +142,7 @@ fn joins_go_on() {
     goes_on(|| failing(0..12).zip3(failing(1..15), failing(3..20).batch(2)));
     goes_on(|| {
         Graph::join(
-            (failing(0..9), Graph::range(0..12)),
+            (failing(0..9), Graph::range(0..9)),
             crate::pipes::Zip::new().strict(),
         )
     });
@@ -251,29 +251,35 @@ fn a_scan_goes_on_if_it_keeps_its_state() {
 
 #[test]
 fn ranks_go_on() {
-    for (rank, world) in [(0, 1), (0, 2), (2, 3)] {
+    for (rank, world) in [(0, 1u64), (0, 2), (2, 3)] {
         for uneven in [
             crate::Uneven::Drop,
             crate::Uneven::Pad,
             crate::Uneven::Allow,
             crate::Uneven::Error,
         ] {
-            for items in [3, 20, 25] {
+            // An epoch that ends in an error has no end to resume.
+            let ends = |items: u64| uneven != crate::Uneven::Error || items.is_multiple_of(world);
+            for items in [3, 20, 25].into_iter().filter(|&items| ends(items)) {
                 let graph = move || {
                     failing(0..items)
                         .filter(|_| true)
                         .shuffle(4)
                         .sharding_filter_padded()
                 };
-                goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
+                goes_on_as(graph, |loader| {
+                    loader.rank(rank, world as usize).uneven(uneven)
+                });
             }
-            if uneven != crate::Uneven::Pad {
+            if uneven != crate::Uneven::Pad && ends(21) {
                 let graph = move || {
                     Graph::from_iter_with(|| 0..21u64)
                         .sharding_filter()
                         .batch(2)
                 };
-                goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
+                goes_on_as(graph, |loader| {
+                    loader.rank(rank, world as usize).uneven(uneven)
+                });
             }
         }
     }
