@@ -59,7 +59,7 @@ fn few_samples_or_none_are_resampled() {
         (1, 48_000, 3),
         (5, 4_000, 2),
     ] {
-        let audio = Audio::new(22_050.min(16_000), 1, vec![0.5; frames]).unwrap();
+        let audio = Audio::new(16_000, 1, vec![0.5; frames]).unwrap();
         assert_eq!(
             audio.resample(to).unwrap().frames(),
             wanted,

@@ -14,8 +14,8 @@ use crate::portable::exp;
 /// and `kernel` rows of `f32`. For a range of sigmas, see [`RandomGaussianBlur`].
 ///
 /// # Errors
-/// - [`ErrorKind::Config`] if the kernel is even, or sigma is not positive and finite.
-/// - [`ErrorKind::Shape`] if the image is too small for mirrored edges: its edges have to be longer
+/// - [`datapipes::ErrorKind::Config`] if the kernel is even, or sigma is not positive and finite.
+/// - [`datapipes::ErrorKind::Shape`] if the image is too small for mirrored edges: its edges have to be longer
 ///   than half of the kernel.
 ///
 /// # Examples
@@ -67,7 +67,7 @@ impl RandomGaussianBlur {
     /// Blurs an image; see [`gaussian_blur`].
     ///
     /// # Errors
-    /// As [`gaussian_blur`]; [`ErrorKind::Config`] also if the range is not in order.
+    /// As [`gaussian_blur`]; [`datapipes::ErrorKind::Config`] also if the range is not in order.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         *image = gaussian_blur(image, self.kernel, self.draw(rng))?;
@@ -78,7 +78,7 @@ impl RandomGaussianBlur {
         rng.range(self.sigma.0, self.sigma.1)
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`datapipes::ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let (least, most) = self.sigma;
         check_blur(self.kernel, least).and(check_blur(self.kernel, most))?;
@@ -148,7 +148,7 @@ fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
     Ok(out)
 }
 
-/// Fails with [`ErrorKind::Config`] if a setting is invalid.
+/// Fails with [`datapipes::ErrorKind::Config`] if a setting is invalid.
 pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
     if kernel.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
         let message =
@@ -203,7 +203,6 @@ fn weigh<'a>(sums: &mut [f32], rows: impl Iterator<Item = (f32, &'a [f32])>) {
 mod tests {
     use super::*;
     use crate::decode;
-    use datapipes::ErrorKind;
 
     #[test]
     fn edges_are_mirrored_without_the_edge() {
@@ -245,7 +244,7 @@ mod tests {
             (3, f64::INFINITY, "sigma inf"),
         ] {
             let error = gaussian_blur(&image, kernel, sigma).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
+            assert_eq!(error.kind(), datapipes::ErrorKind::Config);
             assert!(error.to_string().contains(text), "{error}");
         }
         for (kernel, edge) in [
@@ -254,13 +253,13 @@ mod tests {
             ((u32::MAX, 1), "an edge of 4"),
         ] {
             let error = blur(&image, kernel, (1.0, 1.0)).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Shape);
+            assert_eq!(error.kind(), datapipes::ErrorKind::Shape);
             assert!(error.to_string().contains(edge), "{error}");
         }
         assert!(blur(&image, (7, 5), (1.0, 1.0)).is_ok());
         assert_eq!(
             gaussian_blur(&image, 7, 1.0).unwrap_err().kind(),
-            ErrorKind::Shape
+            datapipes::ErrorKind::Shape
         );
         let new = RandomGaussianBlur::new;
         for (random, text) in [
@@ -272,7 +271,7 @@ mod tests {
             let error = random
                 .apply(&mut image, &mut Rng::from_key([0; 4]))
                 .unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
+            assert_eq!(error.kind(), datapipes::ErrorKind::Config);
             assert!(error.to_string().contains(text), "{error}");
         }
     }

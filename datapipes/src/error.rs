@@ -343,11 +343,11 @@ impl Error {
 
 /// Writes one constructor for each kind whose cause is told in words.
 macro_rules! constructors {
-    ($($name:ident = $kind:ident, $doc:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $kind:ident;)*) => {
         /// Constructors of errors of one kind, with the facts in words (lower case, no full stop).
         impl Error {
             $(
-                #[doc = concat!("Makes an error of [`ErrorKind::", stringify!($kind), "`]: ", $doc, ".")]
+                $(#[$doc])*
                 pub fn $name(message: impl Into<String>) -> Self {
                     Error::new(ErrorKind::$kind, message)
                 }
@@ -357,17 +357,29 @@ macro_rules! constructors {
 }
 
 constructors! {
-    not_found = NotFound, "something was not there";
-    denied = Denied, "permission was refused";
-    unavailable = Unavailable, "a service does not answer now, or not in time";
-    changed = Changed, "the data changed while it was read, or since it was listed";
-    protocol = Protocol, "a service's answer violates its protocol";
-    truncated = Truncated, "the data ends before it should";
-    corrupt = Corrupt, "the data violates its format";
-    unsupported = Unsupported, "the data is legal, but is not read here";
-    limit = Limit, "a limit was reached";
-    shape = Shape, "items that must fit together do not";
-    config = Config, "the graph or its settings are wrong";
+    /// Makes an error of [`ErrorKind::NotFound`]: something was not there.
+    not_found = NotFound;
+    /// Makes an error of [`ErrorKind::Denied`]: permission was refused.
+    denied = Denied;
+    /// Makes an error of [`ErrorKind::Unavailable`]: a service does not answer now, or not in time.
+    unavailable = Unavailable;
+    /// Makes an error of [`ErrorKind::Changed`]: the data changed while it was read, or since it was
+    /// listed.
+    changed = Changed;
+    /// Makes an error of [`ErrorKind::Protocol`]: a service's answer violates its protocol.
+    protocol = Protocol;
+    /// Makes an error of [`ErrorKind::Truncated`]: the data ends before it should.
+    truncated = Truncated;
+    /// Makes an error of [`ErrorKind::Corrupt`]: the data violates its format.
+    corrupt = Corrupt;
+    /// Makes an error of [`ErrorKind::Unsupported`]: the data is legal, but is not read here.
+    unsupported = Unsupported;
+    /// Makes an error of [`ErrorKind::Limit`]: a limit was reached.
+    limit = Limit;
+    /// Makes an error of [`ErrorKind::Shape`]: items that must fit together do not.
+    shape = Shape;
+    /// Makes an error of [`ErrorKind::Config`]: the graph or its settings are wrong.
+    config = Config;
 }
 
 impl Error {

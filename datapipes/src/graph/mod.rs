@@ -216,8 +216,8 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.given_name = Some(name))
     }
 
-    /// Sets how many morsels of the last node's segment may be in flight at once, instead of the
-    /// planner's choice: exactly so many where it computes, at most so many where it waits for I/O.
+    /// Sets how many morsels of the last node's segment are in flight at once, instead of the planner's
+    /// choice, or of the number that a segment that waits for I/O finds by itself.
     ///
     /// ```
     /// # use datapipes::{DataLoader, Error, Graph};

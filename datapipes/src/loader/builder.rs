@@ -195,19 +195,17 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the maximum number of requests that an I/O segment has in flight at once. Defaults to
-    /// 2048.
+    /// Sets the number of requests that an I/O segment has in flight, from the first one on, instead of
+    /// the number that it finds by itself. In strict order, results that wait for a slow earlier one
+    /// count, too. The bytes of results are limited separately; see [`memory`](Builder::memory).
     ///
-    /// The executor first makes 8 requests. If none completes within 8 ms, the data is not near,
-    /// and it makes those that the first output needs: the items of a batch, up to 512; if a number is
-    /// given here, at least 256, but never more than it. It doubles their number after 20 ms and after
-    /// 50 ms. Then it measures throughput and round trip, and has in flight what fills the link and
-    /// half as much again, so a large maximum costs nothing. Now and then a third of the number is
-    /// tried for a moment, to see if it was too large. An epoch begins with the concurrency that the previous
-    /// epoch found. The bytes of results are limited separately; see [`memory`](Builder::memory).
-    /// In strict order, the results of later requests are held while they wait for a slow earlier
-    /// one: up to this number of results, or 2048 if none is given. Of files that become many
-    /// items, up to four times the number in flight are held.
+    /// If none is given, the executor first makes 8 requests. If none completes within 8 ms, the data is
+    /// not near, and it makes those that the first output needs: the items of a batch, up to 512. It
+    /// doubles their number after 16 ms and after 32 ms. Then it measures throughput and round trip, and
+    /// has in flight what fills the link and half as much again, up to 2048. Now and then a third of the
+    /// number is tried for a moment, to see if it was too large. An epoch begins with the number that the
+    /// previous epoch found. Up to 2048 results are held while they wait for a slow earlier one; of files
+    /// that become many items, up to four times the number in flight.
     pub fn concurrency(mut self, morsels: usize) -> Self {
         self.settings.concurrency = Some(morsels);
         self

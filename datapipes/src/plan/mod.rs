@@ -91,9 +91,6 @@ const PER_WORKER: usize = 32;
 const IO_IN_FLIGHT: usize = 2048;
 /// Maximum number of requests in flight at the start of I/O.
 const IO_START: usize = 512;
-/// Least number of requests in flight at the start of I/O if the user gave a number, unless that
-/// number is smaller.
-const IO_FAIR: usize = 256;
 /// Default number of items kept ready for the consumer.
 const PREFETCH: usize = 4;
 
@@ -308,12 +305,7 @@ impl Plan {
             .filter(|segment| segment.work == Work::Io)
         {
             let above = flow.nodes[segment.nodes[0]].inputs[0].0;
-            // A user who gives a number expects a fair part of it at once.
-            let least = if segment.set_by_user { IO_FAIR } else { 1 };
-            segment.start = needed[above]
-                .min(IO_START)
-                .max(least)
-                .min(segment.concurrency);
+            segment.start = needed[above].min(IO_START).min(segment.concurrency);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Number of morsels of a segment in flight. It starts with a few. If the data turns out not to be
-//! near, it grows to what the first output needs. After that it follows measurements.
+//! near, it grows to what the first output needs. After that it follows measurements. A number that the
+//! user gives is fixed.
 //!
 //! Without measurements a simple rule holds: the number grows by one for every four morsels that
 //! complete, and only while the consumer waits. Requests thus never exceed 1.25 times the arrivals
@@ -25,7 +26,8 @@
 //! would be taken for the time of the link. If none completes within [`PROBE_TIME`], the data is not near,
 //! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After twice
 //! as long the number doubles, and again, so that it is larger the longer the round trip is.
-//! Morsels that are polled several times meanwhile are not distant, but long: they have more time.
+//! Morsels that are polled several times meanwhile are not distant, but long: they have more time. So do
+//! those that keep the threads busy: more of them would come no sooner.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
 //! as in TCP's slow start.
 //!
@@ -45,6 +47,9 @@ const LAST: Duration = Duration::from_millis(64);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.
 const ARRIVING: u64 = 4;
+/// Part of the time so far that threads spent in the first morsels, above which no more begin: what
+/// arrives so fast is near, however long it takes.
+const BUSY: u32 = 4;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
 /// Time, in nanoseconds, for which a request may wait in a queue: so short a queue costs neither memory
@@ -179,13 +184,14 @@ impl Concurrency {
         self.due
     }
 
-    /// Records that no morsel has completed by the deadline, and how often those in flight were
-    /// polled since the last one.
-    pub(crate) fn open(&mut self, polls: u64) {
+    /// Records that no morsel has completed by the deadline, how often those in flight were polled since
+    /// the last one, and how long that took since the first ones began.
+    pub(crate) fn open(&mut self, polls: u64, busy: Duration) {
         let Some(due) = self.due else {
             return;
         };
-        if due < LAST && polls > ARRIVING * self.size as u64 {
+        let arrives = due < LAST && polls > ARRIVING * self.size as u64;
+        if arrives || busy > due / BUSY {
             self.due = Some(due * 2);
             return;
         }

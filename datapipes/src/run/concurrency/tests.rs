@@ -38,7 +38,7 @@ fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, 
             .map(|after| from + after.as_nanos() as u64);
         if let Some(deadline) = deadline.filter(|&deadline| next > deadline) {
             now = deadline;
-            window.open(0);
+            window.open(0, Duration::ZERO);
             continue;
         }
         most = most.max(flying.len());
@@ -140,7 +140,7 @@ fn share(link: &mut Link, starts: &[u64], end: u64) -> Vec<f64> {
             .deadline()
             .map(|after| starts[who] + after.as_nanos() as u64);
         match due {
-            Some(due) if now >= due => windows[who].open(0),
+            Some(due) if now >= due => windows[who].open(0, Duration::ZERO),
             _ => {}
         }
         if let Some(after) = windows[who].deadline() {
@@ -356,7 +356,7 @@ impl Server {
                 .map_or(u64::MAX, |next: &Reverse<(u64, _, _)>| next.0.0);
             now = due.min(answer).min(end);
             if now == due {
-                window.open(0);
+                window.open(0, Duration::ZERO);
             } else if now == answer {
                 let Reverse((_, connection, number)) = answers.pop().expect("an answer comes");
                 self.free = self.free.max(now) + self.each;
@@ -466,20 +466,20 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
 
     // Nothing came back in time.
     let mut window = Concurrency::following(256, 2048, None);
-    window.open(0);
+    window.open(0, Duration::ZERO);
     assert_eq!(window.size(), 256);
-    (0..2).for_each(|_| window.open(0));
+    (0..2).for_each(|_| window.open(0, Duration::ZERO));
     assert!(window.size() == 1024 && window.deadline().is_none());
 
     // Answers are on the way, and then they are not.
     let mut window = Concurrency::following(256, 2048, None);
-    window.open(100);
+    window.open(100, Duration::ZERO);
     assert!(window.size() == PROBE && window.deadline() == Some(2 * PROBE_TIME));
-    window.open(0);
+    window.open(0, Duration::ZERO);
     assert!(window.size() == 256 && window.deadline() == Some(4 * PROBE_TIME));
     // They are on the way for too long.
     let mut window = Concurrency::following(256, 2048, None);
-    (0..5).for_each(|_| window.open(100));
+    (0..5).for_each(|_| window.open(100, Duration::ZERO));
     assert!(window.size() == 256 && window.deadline().is_none());
 }
 
@@ -599,8 +599,8 @@ fn read_divided(window: &mut Concurrency, each: u64, rtt: u64, objects: usize) -
         there.iter_mut().for_each(|(left, _)| *left -= work);
         now = next;
         if now == due {
-            // Each comes in many pieces.
-            window.open(8 * there.len() as u64);
+            // Each comes in many pieces, which a thread reads half of the time.
+            window.open(8 * there.len() as u64, Duration::from_nanos(now / 2));
         } else if now == comes {
             let (_, begun) = coming.pop_front().expect("one has come");
             there.push((each, begun));
@@ -618,7 +618,13 @@ fn read_divided(window: &mut Concurrency, each: u64, rtt: u64, objects: usize) -
 
 #[test]
 fn a_near_server_that_divides_its_time_gets_few() {
-    for (each, rtt) in [(MS, 0), (MS, MS / 2), (2 * MS, 0), (MS / 4, 0)] {
+    for (each, rtt) in [
+        (MS, 0),
+        (MS, MS / 2),
+        (2 * MS, 0),
+        (MS / 4, 0),
+        (20 * MS, 0),
+    ] {
         let (mut learned, mut best) = (64, None);
         for epoch in 0..3 {
             let mut window = Concurrency::following(learned, 2048, best);

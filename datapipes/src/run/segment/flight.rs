@@ -43,7 +43,7 @@ pub(crate) struct Learned {
 impl Learned {
     /// Begins with the number in flight that an earlier run found, and the best duration of a
     /// morsel, in nanoseconds.
-    #[cfg(any(test, feature = "tune"))]
+    #[cfg(feature = "tune")]
     pub(crate) fn begin_with(&self, in_flight: usize, best_ns: u64) {
         self.concurrency.store(in_flight, Relaxed);
         self.best_ns.store(best_ns, Relaxed);
@@ -103,7 +103,7 @@ impl Flight {
     pub(super) fn new(settings: &SegmentSettings) -> Self {
         let (most, learned) = (settings.concurrency, &settings.learned);
         let concurrency = match settings.shared.work {
-            Work::Cpu if settings.set_by_user => Concurrency::fixed(most),
+            _ if settings.set_by_user => Concurrency::fixed(most),
             Work::Cpu if settings.processes && learned.item_ns.load(Relaxed) > 0 => {
                 Concurrency::growing(settings.start.max(4 * settings.workers), most)
             }

@@ -40,8 +40,9 @@ pub(super) struct Spawning {
     /// Time of the last search for morsels to begin, after output was taken.
     filled: Option<Instant>,
     /// Time when the first requests were in flight, while it is not known how far the data is, and
-    /// number of polls in vain before that, or before the last deadline.
-    probing: Option<(Instant, u64)>,
+    /// number of polls in vain before that, or before the last deadline, and nanoseconds of all polls
+    /// before that.
+    probing: Option<(Instant, u64, u64)>,
     /// Deadline of the first requests that the reader is woken for, by a thread that lives as long.
     alarm: Option<(Duration, Sender<()>)>,
     idle_since: Option<(Instant, Idle)>,
@@ -331,8 +332,13 @@ impl Spawning {
         if !is_full {
             return;
         }
-        let polls = self.shared.gauge.pending_polls.load(Relaxed);
-        let (since, before) = self.probing.get_or_insert_with(|| (Instant::now(), polls));
+        let gauge = &self.shared.gauge;
+        let (polls, busy) = (
+            gauge.pending_polls.load(Relaxed),
+            gauge.busy_ns.load(Relaxed),
+        );
+        let begin = || (Instant::now(), polls, busy);
+        let (since, before, busy_before) = self.probing.get_or_insert_with(begin);
         let is_over = match deadline.checked_sub(since.elapsed()) {
             None => true,
             Some(_) if self.alarm.as_ref().is_some_and(|alarm| alarm.0 == deadline) => false,
@@ -350,7 +356,8 @@ impl Spawning {
             }
         };
         if is_over {
-            concurrency.open(polls - std::mem::replace(before, polls));
+            let busy = Duration::from_nanos(busy - *busy_before);
+            concurrency.open(polls - std::mem::replace(before, polls), busy);
         }
     }
 
@@ -370,7 +377,7 @@ impl Spawning {
             let waits = self.shared.waits.as_ref();
             if !on_workers && waits.is_some_and(|waits| waits.is_distant()) {
                 // The work waited for long on the workers, so the data is not near: no probe is needed.
-                self.flight.concurrency.open(0);
+                self.flight.concurrency.open(0, Duration::ZERO);
             }
             // The cost of an item is time on a worker for one kind of work, time in flight for the
             // other.

@@ -96,10 +96,6 @@ fn run(load: Load, order: Order, workers: usize) -> Costs {
     };
     let mut settings = settings(work, workers, &jobs);
     (settings.order, settings.set_by_user) = (order, true);
-    // The distance is known, so that the number in flight does not depend on the clock.
-    settings
-        .learned
-        .begin_with(settings.concurrency, 20_000_000);
     let mut machine = Machine {
         workers: match work {
             Work::Io => usize::MAX,

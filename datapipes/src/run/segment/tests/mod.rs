@@ -152,6 +152,21 @@ fn a_batch_of_small_files_begins_with_what_keeps_the_workers_busy() {
     );
 }
 
+#[test]
+fn a_given_number_of_requests_is_in_flight_from_the_first_one_on() {
+    let jobs = Jobs::default();
+    let mut settings = settings(Work::Io, 2, &jobs);
+    (settings.concurrency, settings.set_by_user) = (300, true);
+    let mut segment = segment(1000, settings);
+    let mut cx = task::Context::from_waker(Waker::noop());
+    for _ in 0..600 {
+        assert!(poll(&mut segment, &mut cx, 1).is_pending());
+        assert_eq!(jobs.len(), 300);
+        complete(jobs.next().expect("the first one"), 1_000);
+        assert_eq!(poll(&mut segment, &mut cx, 1), Poll::Ready(Some(1)));
+    }
+}
+
 /// A wake takes a core from a worker where there are no more cores than workers.
 #[test]
 fn a_reader_in_order_is_woken_once_for_a_morsel_and_not_for_a_later_one() {
