@@ -8,7 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
-use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
+use datapipes::{Context, Error, ErrorKind, Reader, Result, Wire, Writer, opaque_debug};
 
 use super::compression::{Expansion, Packing, packing_of, unpack, unpacker};
 use super::entry::{FileEntries, FileEntry};
@@ -22,6 +22,25 @@ pub struct RecordPosition {
     pub record: u64,
     /// Number of lines before it, for a format that counts lines.
     pub line: u64,
+    /// True for bytes that are cut from a file, whose end is checked by who cut them.
+    pub(crate) part: bool,
+}
+
+/// In a checkpoint, where it is never of a part.
+impl Wire for RecordPosition {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.offset.encode(to)?;
+        self.record.encode(to)?;
+        self.line.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(RecordPosition {
+            offset: Wire::decode(from)?,
+            record: Wire::decode(from)?,
+            line: Wire::decode(from)?,
+            part: false,
+        })
+    }
 }
 
 /// Result of looking for the end of a record.
@@ -46,7 +65,7 @@ pub enum Frame {
 pub enum FrameKind {
     /// A record.
     Record,
-    /// All records of a batch.
+    /// All records of a batch, which [`batches`] reads.
     Records(u64),
     /// A record that is needed to read the records after it.
     First,
@@ -145,7 +164,8 @@ pub trait Framing: Clone + Send + 'static {
     }
 
     /// Reads `data`, which begins at `at` and holds whole records, or a whole file. Most
-    /// implementations call [`records`].
+    /// implementations call [`records`], or [`batches`] where a frame has several records. Both
+    /// call [`finish`](Framing::finish) at the end of a whole file.
     fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Self::Item>;
 
     /// Receives the length of the file before anything else, if the length is known and the file is
@@ -167,50 +187,184 @@ pub trait Framing: Clone + Send + 'static {
 /// Reads the records of a block, cut by [`Framing::frame`], by a function of each record: the
 /// bytes, the range of the record in them, and its position in the file.
 pub fn records<F: Framing>(
-    mut framing: F,
+    framing: F,
     data: Bytes,
-    mut at: RecordPosition,
+    at: RecordPosition,
     read: impl Fn(&F, &Bytes, Range<usize>, RecordPosition) -> Result<F::Item> + Send + 'static,
 ) -> FileEntries<F::Item> {
-    let mut next = Some(0);
+    let mut cuts = Cuts::new(framing, data, at);
+    Box::new(std::iter::from_fn(move || {
+        Some(match cuts.cut()? {
+            Ok((range, at)) => FileEntry::from_result(read(&cuts.framing, &cuts.data, range, at)),
+            Err(entry) => entry,
+        })
+    }))
+}
+
+/// Reads the records of a block, as [`records`] does, where a frame has several of them
+/// ([`FrameKind::Records`]), such as a chunk of a log: by a function that returns the records of a
+/// frame, one after the other, as many as the frame was said to have. If it returns fewer, best
+/// after an error, the others are counted as dropped; more are not asked for.
+///
+/// # Examples
+/// Chunks, each with the number of its records before it and with records of one byte, and a `.` at
+/// the end of the file:
+/// ```
+/// use bytes::Bytes;
+/// use datapipes::{Context, Error, Result};
+/// use datapipes_io::formats::{FileEntries, Format, Frame, FrameKind, Framing, RecordPosition, RecordSplitter, batches};
+/// use datapipes_io::{File, prelude::*, stores::InMemory};
+///
+/// #[derive(Clone, Default)]
+/// struct Log { ended: bool }
+///
+/// impl Framing for Log {
+///     type Item = u8;
+///
+///     fn frame(&mut self, data: &[u8], at: RecordPosition, ended: bool) -> Result<Frame> {
+///         if self.ended {
+///             return Err(Error::corrupt(format!("more after the end, at byte {}", at.offset)));
+///         }
+///         self.ended = data[0] == b'.';
+///         let (records, len) = (u64::from(data[0]), 1 + usize::from(data[0]));
+///         match self.ended {
+///             true => Ok(Frame::cut(1, FrameKind::Blank)),
+///             false if len <= data.len() => Ok(Frame::cut(len, FrameKind::Records(records))),
+///             false if !ended => Ok(Frame::More(len)),
+///             false => Err(Error::truncated(format!("the chunk at byte {}", at.offset))),
+///         }
+///     }
+///     fn finish(&mut self) -> Result<()> {
+///         match self.ended {
+///             true => Ok(()),
+///             false => Err(Error::truncated("there is no end")),
+///         }
+///     }
+///     fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<u8> {
+///         batches(self, data, at, |_, data, range, _| data.slice(range).into_iter().skip(1).map(Ok))
+///     }
+/// }
+///
+/// impl Format for Log {
+///     type Item = u8;
+///
+///     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<u8>> {
+///         RecordSplitter::new(self.clone()).open(file, cx)
+///     }
+///     fn splitter(&self) -> Option<RecordSplitter<u8>> {
+///         Some(RecordSplitter::new(self.clone()))
+///     }
+/// }
+///
+/// let store = InMemory::from_iter([("f", "\x02ab\x01c."), ("cut", "\x02ab")]);
+/// assert_eq!(store.clone().files(["f"]).read_as(Log::default()).collect()?, *b"abc");
+/// let error = store.files(["cut"]).read_as(Log::default()).collect().unwrap_err();
+/// assert_eq!(error.to_string(), "log: cut: truncated: there is no end");
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+pub fn batches<F: Framing, I>(
+    framing: F,
+    data: Bytes,
+    at: RecordPosition,
+    read: impl Fn(&F, &Bytes, Range<usize>, RecordPosition) -> I + Send + 'static,
+) -> FileEntries<F::Item>
+where
+    I: IntoIterator<Item = Result<F::Item>>,
+    I::IntoIter: Send + 'static,
+{
+    let mut cuts = Cuts::new(framing, data, at);
+    // The records of the current frame, and how many of them are to come.
+    let mut batch: Option<(I::IntoIter, u64)> = None;
     Box::new(std::iter::from_fn(move || {
         loop {
-            let begin = next?;
-            if begin == data.len() {
-                next = None;
-                return framing.finish().err().map(FileEntry::Broken);
+            if let Some((records, left)) = &mut batch {
+                if *left > 0
+                    && let Some(record) = records.next()
+                {
+                    *left -= 1;
+                    return Some(FileEntry::from_result(record));
+                }
+                let left = *left;
+                batch = None;
+                if left > 0 {
+                    return Some(FileEntry::Skip(left));
+                }
             }
-            let (len, kind, place) = match framing.frame(&data[begin..], at, true) {
-                Ok(Frame::Cut { len, lines, kind }) => (len, kind, advance(&mut at, len, lines)),
-                Ok(Frame::More(_)) => {
-                    next = None;
-                    let what = format!("more is wanted after byte {}, where it ends", at.offset);
-                    return Some(FileEntry::Broken(Error::truncated(what)));
+            let before = cuts.at.record;
+            match cuts.cut()? {
+                Ok((range, at)) => {
+                    let records = read(&cuts.framing, &cuts.data, range, at).into_iter();
+                    batch = Some((records, cuts.at.record - before));
                 }
-                Err(error) => {
-                    next = None;
-                    return Some(FileEntry::Broken(error));
-                }
-            };
-            next = Some(begin + len);
-            match kind {
-                FrameKind::Head | FrameKind::Blank | FrameKind::Refused => {}
-                FrameKind::Bad(error) => {
-                    at.record += 1;
-                    return Some(FileEntry::Bad(None, error));
-                }
-                FrameKind::Record | FrameKind::Records(_) | FrameKind::First => {
-                    at.record += 1;
-                    return Some(FileEntry::from_result(read(
-                        &framing,
-                        &data,
-                        begin..begin + len,
-                        place,
-                    )));
-                }
+                Err(entry) => return Some(entry),
             }
         }
     }))
+}
+
+/// Cuts a block, or a whole file, into frames again.
+struct Cuts<F> {
+    framing: F,
+    data: Bytes,
+    at: RecordPosition,
+    /// The first byte of the next frame; `None` after the end.
+    next: Option<usize>,
+}
+
+impl<F: Framing> Cuts<F> {
+    fn new(framing: F, data: Bytes, at: RecordPosition) -> Self {
+        Cuts {
+            framing,
+            data,
+            at,
+            next: Some(0),
+        }
+    }
+
+    /// Returns the next frame with records, or an entry that has none.
+    #[inline]
+    fn cut(&mut self) -> Option<Result<(Range<usize>, RecordPosition), FileEntry<F::Item>>> {
+        loop {
+            let begin = self.next.take()?;
+            if begin == self.data.len() {
+                // After a part, the splitter checks the end, once there is one.
+                return match self.at.part {
+                    true => None,
+                    false => self
+                        .framing
+                        .finish()
+                        .err()
+                        .map(|error| Err(FileEntry::Broken(error))),
+                };
+            }
+            let (len, kind, place) = match self.framing.frame(&self.data[begin..], self.at, true) {
+                Ok(Frame::Cut { len, lines, kind }) => {
+                    (len, kind, advance(&mut self.at, len, lines))
+                }
+                Ok(Frame::More(_)) => {
+                    let offset = self.at.offset;
+                    let what = format!("more is wanted after byte {offset}, where it ends");
+                    return Some(Err(FileEntry::Broken(Error::truncated(what))));
+                }
+                Err(error) => return Some(Err(FileEntry::Broken(error))),
+            };
+            self.next = Some(begin + len);
+            match kind {
+                FrameKind::Head | FrameKind::Blank | FrameKind::Refused => {}
+                FrameKind::Bad(error) => {
+                    self.at.record += 1;
+                    return Some(Err(FileEntry::Bad(None, error)));
+                }
+                FrameKind::Record | FrameKind::Records(_) | FrameKind::First => {
+                    self.at.record += match kind {
+                        FrameKind::Records(some) => some,
+                        _ => 1,
+                    };
+                    return Some(Ok((begin..begin + len, place)));
+                }
+            }
+        }
+    }
 }
 
 /// Advances `at`; returns the position before.
@@ -364,6 +518,7 @@ impl<T: Send + 'static> RecordSplitter<T> {
             begun: None,
             bad: None,
             done: false,
+            block: BLOCK,
         };
         RecordSplitter {
             split: Box::new(split),
@@ -386,6 +541,13 @@ impl<T: Send + 'static> RecordSplitter<T> {
     /// Sets another function that recognizes compressed files.
     pub(super) fn packing(self, packing: fn(&[u8], &str) -> Result<Option<Packing>>) -> Self {
         RecordSplitter { packing, ..self }
+    }
+
+    /// Sets the size of blocks, so that a small file has several.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn blocks_of(mut self, bytes: usize) -> Self {
+        self.split.set_block(bytes);
+        self
     }
 
     /// Reads a file that is whole in memory: for [`Format::open`](super::Format::open). An
@@ -459,6 +621,8 @@ impl<T: Send + 'static> RecordSplitter<T> {
 }
 
 trait Split<T>: Send {
+    #[cfg(any(test, feature = "testing"))]
+    fn set_block(&mut self, bytes: usize);
     fn whole(self: Box<Self>, data: Bytes) -> FileEntries<T>;
     fn begin(&mut self, len: u64);
     fn allow(&mut self, most: u64);
@@ -483,6 +647,8 @@ struct Splitting<F> {
     /// Error of the next record, which was skipped.
     bad: Option<Error>,
     done: bool,
+    /// Size in bytes of a block.
+    block: usize,
 }
 
 impl<F: Framing> Splitting<F> {
@@ -506,7 +672,11 @@ impl<F: Framing> Splitting<F> {
             if data.is_empty() {
                 return Ok(Box::new(wrong.into_iter()));
             }
-            Ok(Box::new(framing.entries(data, begin).chain(wrong)))
+            let part = RecordPosition {
+                part: true,
+                ..begin
+            };
+            Ok(Box::new(framing.entries(data, part).chain(wrong)))
         };
         Block {
             first: begin.record,
@@ -517,6 +687,11 @@ impl<F: Framing> Splitting<F> {
 }
 
 impl<F: Framing> Split<F::Item> for Splitting<F> {
+    #[cfg(any(test, feature = "testing"))]
+    fn set_block(&mut self, bytes: usize) {
+        self.block = bytes;
+    }
+
     fn whole(mut self: Box<Self>, data: Bytes) -> FileEntries<F::Item> {
         self.framing.begin(data.len() as u64);
         self.framing.entries(data, RecordPosition::default())
@@ -617,7 +792,7 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                 }
             }
             len += cut;
-            if len >= BLOCK {
+            if len >= self.block {
                 break None;
             }
         };

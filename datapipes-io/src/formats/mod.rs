@@ -81,7 +81,7 @@ pub use csv::Csv;
 pub use entry::{FileEntries, FileEntry};
 pub use fields::{Decoded, FieldDecoder};
 pub use format::{Format, ReadAs};
-pub use framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
+pub use framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, batches, records};
 pub use idx::Idx;
 pub use json_lines::{IndexedJsonLines, JsonLines, LineIndex};
 pub use json_row::Row;

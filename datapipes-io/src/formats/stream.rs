@@ -49,12 +49,6 @@ wire_struct! {
     }
 }
 
-wire_struct!(RecordPosition {
-    offset,
-    record,
-    line
-});
-
 impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
     type Out = Block<F::Item>;
 

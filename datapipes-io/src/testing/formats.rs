@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes::{Context, Error, ErrorKind, Graph, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use crate::formats::{FileEntries, RecordSplitter};
 use crate::stores::{Body, Get, InMemory, Meta, Object, Store};
 use crate::{File, FileGraphExt, FileRef, Format};
 
@@ -90,6 +91,23 @@ impl Store for Pieces {
     }
 }
 
+/// A format whose files arrive in blocks of so many bytes.
+struct InBlocks<F>(F, usize);
+
+impl<F: Format> Format for InBlocks<F> {
+    type Item = F::Item;
+
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<F::Item>> {
+        self.0.open(file, cx)
+    }
+    fn splitter(&self) -> Option<RecordSplitter<F::Item>> {
+        Some(self.0.splitter()?.blocks_of(self.1))
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
 fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Result<T>> {
     let mut number = 0;
     datapipes::Items::from_stream(items.map(move |item| {
@@ -125,8 +143,9 @@ fn long() -> bool {
 /// Checks that a format handles damaged variants of `seed`: cut at every byte (a seed of more than
 /// 512 bytes at some hundreds of them, unless the variable `DATAPIPES_LONG_TESTS` is set), with
 /// bytes changed, pieces removed, repeated and moved, by a deterministic generator. A format that
-/// can be [cut](Format::splitter) also gets files as they arrive, in pieces, and has to yield the
-/// same items: all files for a seed of less than 128 bytes, else some.
+/// can be [cut](Format::splitter) also gets files as they arrive, in pieces and in blocks of some
+/// records, and has to yield the same items: all files for a seed of less than 128 bytes, all that
+/// are cut for one of up to 512, else some.
 ///
 /// The seed itself must be read without an error; the function returns the number of its items.
 ///
@@ -146,9 +165,11 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
             1 + round % 67,
         ];
         // Reading in pieces takes much longer; with a long seed only some of the files are.
-        let both_ways = streams && (seed.len() < 128 || round % 16 == 1);
+        let cut = seed.len() <= 512 && seed.starts_with(&data);
+        let both_ways = streams && (seed.len() < 128 || cut || round % 16 == 1);
         let arrived = both_ways.then(|| {
-            let read = || read_arriving(make(), data.clone(), pieces.clone());
+            let format = InBlocks(make(), 1 + len / (1 + round % 7));
+            let read = || read_arriving(format, data.clone(), pieces.clone());
             catch_unwind(AssertUnwindSafe(read))
                 .unwrap_or_else(|_| panic!("{what}: it panics in pieces"))
         });
@@ -229,4 +250,83 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
         sane(data, &format!("mutation {round}"));
     }
     whole.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::{FileEntry, Frame, FrameKind, Framing, RecordPosition, batches};
+
+    /// Chunks of records of one byte, each with their number before it, and a `.` at the end; with
+    /// `quiet`, a whole file that has no end is read without an error.
+    #[derive(Clone, Default)]
+    struct Log {
+        quiet: bool,
+        ended: bool,
+    }
+
+    impl Framing for Log {
+        type Item = u8;
+
+        fn frame(&mut self, data: &[u8], _: RecordPosition, ended: bool) -> Result<Frame> {
+            if self.ended {
+                return Err(Error::corrupt("more after the end"));
+            }
+            self.ended = data[0] == b'.';
+            let len = 1 + usize::from(data[0]);
+            match self.ended {
+                true => Ok(Frame::cut(1, FrameKind::Blank)),
+                false if len <= data.len() => {
+                    Ok(Frame::cut(len, FrameKind::Records(data[0].into())))
+                }
+                false if !ended => Ok(Frame::More(len)),
+                false => Err(Error::truncated("a chunk")),
+            }
+        }
+        fn finish(&mut self) -> Result<()> {
+            match self.ended {
+                true => Ok(()),
+                false => Err(Error::truncated("there is no end")),
+            }
+        }
+        fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<u8> {
+            let quiet = self.quiet;
+            let no_end = |entry: &FileEntry<u8>| matches!(entry, FileEntry::Broken(error) if error.cause().contains("no end"));
+            let read = |_: &Log, data: &Bytes, range: std::ops::Range<usize>, _| {
+                data.slice(range).into_iter().skip(1).map(Ok)
+            };
+            let entries = batches(self, data, at, read);
+            Box::new(entries.filter(move |entry| !quiet || !no_end(entry)))
+        }
+    }
+
+    impl Format for Log {
+        type Item = u8;
+
+        fn open(&self, file: File, cx: &Context) -> Result<FileEntries<u8>> {
+            RecordSplitter::new(self.clone()).open(file, cx)
+        }
+        fn splitter(&self) -> Option<RecordSplitter<u8>> {
+            Some(RecordSplitter::new(self.clone()))
+        }
+    }
+
+    fn seed() -> Vec<u8> {
+        [&b"\x07abcdefg".repeat(25)[..], b"."].concat()
+    }
+
+    #[test]
+    fn an_end_is_checked_after_the_last_block_alone() {
+        assert_eq!(check_format(Log::default, &seed()), 175);
+    }
+
+    #[test]
+    #[should_panic(expected = ": read in pieces of")]
+    fn a_missing_end_that_only_a_file_in_pieces_reports_is_found() {
+        let quiet = || Log {
+            quiet: true,
+            ..Log::default()
+        };
+        check_format(quiet, &seed());
+    }
 }
