@@ -14,8 +14,8 @@ use crate::portable::exp;
 /// and `kernel` rows of `f32`. For a range of sigmas, see [`RandomGaussianBlur`].
 ///
 /// # Errors
-/// - [`datapipes::ErrorKind::Config`] if the kernel is even, or sigma is not positive and finite.
-/// - [`datapipes::ErrorKind::Shape`] if the image is too small for mirrored edges: its edges have to be longer
+/// - [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the kernel is even, or sigma is not positive and finite.
+/// - [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the image is too small for mirrored edges: its edges have to be longer
 ///   than half of the kernel.
 ///
 /// # Examples
@@ -67,7 +67,7 @@ impl RandomGaussianBlur {
     /// Blurs an image; see [`gaussian_blur`].
     ///
     /// # Errors
-    /// As [`gaussian_blur`]; [`datapipes::ErrorKind::Config`] also if the range is not in order.
+    /// As [`gaussian_blur`]; [`ErrorKind::Config`](datapipes::ErrorKind::Config) also if the range is not in order.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         *image = gaussian_blur(image, self.kernel, self.draw(rng))?;
@@ -78,7 +78,7 @@ impl RandomGaussianBlur {
         rng.range(self.sigma.0, self.sigma.1)
     }
 
-    /// Fails with [`datapipes::ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let (least, most) = self.sigma;
         check_blur(self.kernel, least).and(check_blur(self.kernel, most))?;
@@ -148,7 +148,7 @@ fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
     Ok(out)
 }
 
-/// Fails with [`datapipes::ErrorKind::Config`] if a setting is invalid.
+/// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
 pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
     if kernel.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
         let message =

@@ -81,7 +81,7 @@ impl Rect {
 /// Crops a part.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the part is empty or not inside the image. To add a border first, use
+/// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the part is empty or not inside the image. To add a border first, use
 /// [`pad`](crate::pad()).
 ///
 /// # Examples
@@ -106,7 +106,7 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
 /// Crops the middle. If the part cannot be centred to the pixel, its place is as in torchvision.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the image is smaller. There is no padding.
+/// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the image is smaller. There is no padding.
 ///
 /// # Examples
 /// ```
@@ -125,7 +125,7 @@ pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
 /// Crops the corners and the middle: upper left, upper right, lower left, lower right, middle.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the image is smaller. There is no padding.
+/// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the image is smaller. There is no padding.
 ///
 /// # Examples
 /// ```

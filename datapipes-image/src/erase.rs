@@ -100,8 +100,8 @@ impl RandomErasing {
     /// Erases a part of an image, in place.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a setting is invalid, or a value is not a whole number from 0 to
-    /// 255; [`ErrorKind::Shape`] if three values were given for a gray image.
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid, or a value is not a whole number from 0 to
+    /// 255; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if three values were given for a gray image.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         let channels = usize::from(image.channels());
@@ -130,9 +130,9 @@ impl RandomErasing {
     /// limits for the values of an image apply to `u8`.
     ///
     /// # Errors
-    /// As [`apply`](RandomErasing::apply); [`ErrorKind::Shape`] if the tensor is not of rank 3, is
+    /// As [`apply`](RandomErasing::apply); [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the tensor is not of rank 3, is
     /// empty, seems to have another layout, or does not have three channels for three values;
-    /// [`ErrorKind::Unsupported`] for another type.
+    /// [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for another type.
     pub fn apply_tensor(&self, tensor: &mut Tensor, rng: &mut Rng) -> Result<()> {
         self.check()?;
         let &[a, b, c] = tensor.shape() else {
@@ -206,7 +206,7 @@ impl RandomErasing {
         }
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_probability(self.p)?;
         let ((least, most), (flat, tall)) = (self.scale, self.ratio);
@@ -237,7 +237,7 @@ impl RandomErasing {
     }
 }
 
-/// Fails with [`ErrorKind::Config`] unless the values are bytes.
+/// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) unless the values are bytes.
 fn check_bytes(values: Option<&[f32]>) -> Result<()> {
     let mut values = values.into_iter().flatten();
     match values.find(|value| !(0.0..=255.0).contains(*value) || value.fract() != 0.0) {

@@ -25,7 +25,7 @@ impl Image {
     /// Makes an image of these bytes, which are not copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero, the number of channels is neither 1 nor 3, or the
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if an edge is zero, the number of channels is neither 1 nor 3, or the
     /// length does not fit.
     ///
     /// # Examples
@@ -158,7 +158,7 @@ pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     Ok(())
 }
 
-/// Fails with [`ErrorKind::Shape`] if there are no pixels. `what` names the part of the image.
+/// Fails with [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if there are no pixels. `what` names the part of the image.
 pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
     if width > 0 && height > 0 {
         return Ok(());
@@ -168,7 +168,7 @@ pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
     )))
 }
 
-/// Fails with [`ErrorKind::Config`] unless `p` is from 0 to 1.
+/// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) unless `p` is from 0 to 1.
 pub(crate) fn check_probability(p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());

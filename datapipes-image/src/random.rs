@@ -88,7 +88,7 @@ impl RandomResizedCrop {
         self.filter
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_size(self.width, self.height)?;
         for (name, (least, most)) in [("scale", self.scale), ("ratio", self.ratio)] {
@@ -151,7 +151,7 @@ impl Draw for RandomResizedCrop {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if a size is zero or huge, or a range is not positive or not in order.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a size is zero or huge, or a range is not positive or not in order.
 pub fn random_resized_crop(
     image: &Image,
     settings: impl Into<RandomResizedCrop>,

@@ -184,9 +184,9 @@ impl ImageRows {
     /// # Errors
     /// - Errors of [`DecodeImage::decode`] for the file. Damage below the part is not found, since
     ///   that data is not read.
-    /// - [`ErrorKind::Shape`] if the tensor is not of this shape and type, or a scaled image is
+    /// - [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the tensor is not of this shape and type, or a scaled image is
     ///   smaller than its crop.
-    /// - [`ErrorKind::Config`] if a setting is invalid.
+    /// - [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub fn fill(&self, file: &[u8], rng: &mut Rng, row: &mut Tensor) -> Result<()> {
         self.check()?;
         if row.shape() != self.shape() {
@@ -313,7 +313,7 @@ impl ImageRows {
         }
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     fn check(&self) -> Result<()> {
         match self.geometry {
             Geometry::Random(crop) => crop.check()?,

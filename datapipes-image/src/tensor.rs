@@ -30,7 +30,7 @@ impl Normalize {
     /// Subtracts `mean` and divides by `std`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a value is not finite or a standard deviation is not positive.
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a value is not finite or a standard deviation is not positive.
     ///
     /// # Examples
     /// ```

@@ -136,7 +136,7 @@ impl Hash for FileRef {
 ///
 /// A file of a [`store`](FileRef::store) cannot be sent: a store holds connections, credentials and
 /// caches that its URL does not contain. Sending such a file is an error of kind
-/// [`Config`](ErrorKind::Config), which ends the epoch. Read the files with
+/// [`Config`](datapipes::ErrorKind::Config), which ends the epoch. Read the files with
 /// [`load_files`](crate::FileGraphExt::load_files) before they are sent to other processes: a
 /// [`File`] can be sent.
 #[cfg(any(unix, windows))]

@@ -21,7 +21,7 @@ impl Tensor {
     /// Returns the elements as a view of the same shape; nothing is copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the elements are of another type.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the elements are of another type.
     pub fn view<T: Element>(&self) -> Result<ArrayViewD<'_, T>> {
         ArrayViewD::from_shape(self.shape(), self.as_slice()?)
             .map_err(|error| refused(self.shape(), error))

@@ -66,7 +66,7 @@ impl Tensor {
     /// Takes over a vector, without a copy.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the shape needs another number of elements.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the shape needs another number of elements.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let needed = checked_len(&shape, T::DTYPE)?;
@@ -86,7 +86,7 @@ impl Tensor {
     /// Unaligned bytes are copied once, here, into an aligned buffer.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the shape needs another number of bytes; [`ErrorKind::Corrupt`] for
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the shape needs another number of bytes; [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) for
     /// a [`DType::Bool`] with a byte other than 0 and 1.
     pub fn from_bytes(bytes: Bytes, dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
@@ -114,7 +114,7 @@ impl Tensor {
     /// written once; the memory of large tensors is used again as that of [`zeros`](Tensor::zeros).
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the shape has another number of elements; errors of `fill`.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the shape has another number of elements; errors of `fill`.
     ///
     /// # Examples
     /// ```
@@ -156,7 +156,7 @@ impl Tensor {
     /// are in use. A tensor whose elements were moved out gives nothing back.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the shape is too large for the address space.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the shape is too large for the address space.
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let len = checked_len(&shape, dtype)?;
@@ -204,7 +204,7 @@ impl Tensor {
     /// [`stack_rows`](Tensor::stack_rows) may not have to.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] with positions and shapes if two differ, or if there are none.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) with positions and shapes if two differ, or if there are none.
     pub fn stack(tensors: &[Tensor]) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
             return Err(Error::shape("no tensors to stack".to_owned()));
@@ -335,7 +335,7 @@ impl Tensor {
     /// Returns the elements, row-major.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if they are of another type.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if they are of another type.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
         let slice = match &self.buf {
             Buf::Owned(values) => T::slice(values),
@@ -349,7 +349,7 @@ impl Tensor {
     /// Returns the elements for writing, row-major. Shared elements are copied first.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if they are of another type.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if they are of another type.
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         if self.dtype() != T::DTYPE {
             return Err(self.other_type::<T>());
@@ -368,7 +368,7 @@ impl Tensor {
     /// whole batch, copied once if they are shared or a row of a batch.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if they are of another type.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if they are of another type.
     pub fn into_vec<T: Element>(self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
             return Err(self.other_type::<T>());
@@ -428,7 +428,7 @@ impl Tensor {
     /// Returns the same elements in another shape, without a copy.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the shape has another number of elements.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the shape has another number of elements.
     pub fn reshape(self, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let needed = checked_len(&shape, self.dtype())?;
@@ -447,7 +447,7 @@ impl Tensor {
     /// else a copy.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for a scalar, and for an index past the end.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) for a scalar, and for an index past the end.
     pub fn row(&self, index: usize) -> Result<Tensor> {
         let Some((&rows, shape)) = self.shape.split_first() else {
             return Err(Error::shape("a scalar has no rows".to_owned()));
@@ -541,7 +541,7 @@ fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
 }
 
 /// Two items of one batch that do not fit together, or one that does not fit: the cause of an error
-/// of [`ErrorKind::Shape`].
+/// of [`ErrorKind::Shape`](crate::ErrorKind::Shape).
 ///
 /// A mismatch names the items by their position in the batch;
 /// [`Graph::collate`](crate::Graph::collate) knows the items themselves, and adds them to the

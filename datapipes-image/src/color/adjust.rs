@@ -17,7 +17,7 @@ use crate::Image;
 /// and fractions are cut off.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if the factor is negative or not finite.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the factor is negative or not finite.
 ///
 /// # Examples
 /// ```
@@ -40,7 +40,7 @@ pub fn adjust_brightness(image: &mut Image, factor: f64) -> Result<()> {
 /// The mean is exact here; torchvision sums it in `f32`, which may move a value by 1 level.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if the factor is negative or not finite.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the factor is negative or not finite.
 ///
 /// # Examples
 /// ```
@@ -65,7 +65,7 @@ pub fn adjust_contrast(image: &mut Image, factor: f64) -> Result<()> {
 /// `adjust_saturation`. A gray image does not change.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if the factor is negative or not finite.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the factor is negative or not finite.
 ///
 /// # Examples
 /// ```
@@ -102,7 +102,7 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
 /// three rows.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if the factor is negative or not finite.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the factor is negative or not finite.
 ///
 /// # Examples
 /// ```

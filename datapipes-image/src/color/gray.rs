@@ -13,7 +13,7 @@ use crate::image::check_probability;
 /// up to 1 level brighter.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for other numbers of channels.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) for other numbers of channels.
 ///
 /// # Examples
 /// ```
@@ -45,7 +45,7 @@ pub fn grayscale(image: &Image, channels: u8) -> Result<Image> {
 /// This is torchvision's `RandomGrayscale`; see [`grayscale`].
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if `p` is not from 0 to 1.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if `p` is not from 0 to 1.
 ///
 /// # Examples
 /// ```

@@ -14,7 +14,7 @@ use crate::Image;
 /// differs in a third of the values, by up to 12 levels.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if the turn is not from -0.5 to 0.5.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the turn is not from -0.5 to 0.5.
 ///
 /// # Examples
 /// ```

@@ -88,7 +88,7 @@ impl ColorJitter {
     /// drawn all the same.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a range is not in order, negative for a factor, or not from -0.5 to
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a range is not in order, negative for a factor, or not from -0.5 to
     /// 0.5 for the hue.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
@@ -115,7 +115,7 @@ impl ColorJitter {
             .filter_map(move |which| Some((which, values[which]?)))
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         for (which, (name, range)) in NAMES.into_iter().zip(self.ranges).enumerate() {
             let Some((least, most)) = range else { continue };

@@ -24,7 +24,7 @@ pub fn invert(image: &mut Image) {
 /// Keeps the upper `bits` bits of each value, in place: 8 change nothing, 0 leave black.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if `bits` is more than 8.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if `bits` is more than 8.
 ///
 /// # Examples
 /// ```

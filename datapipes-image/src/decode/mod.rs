@@ -77,8 +77,8 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
 /// ```
 ///
 /// # Errors
-/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if the file is not a JPEG,
-/// [`ErrorKind::Config`] for another scale, [`ErrorKind::Shape`] if the part is empty or not inside
+/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) if the file is not a JPEG,
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) for another scale, [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the part is empty or not inside
 /// the scaled image.
 pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     guarded(|| part_of_file(bytes, scale, part))
@@ -123,14 +123,14 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// - **alpha is dropped**, not composited, as Pillow's `convert("RGB")` does;
 /// - CMYK and YCCK JPEGs by Adobe's convention become RGB without a colour profile, as with Pillow;
 ///   those without an Adobe marker, and all other files whose pixels could be wrong, are
-///   [`ErrorKind::Unsupported`];
+///   [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported);
 /// - the EXIF orientation is applied, unless
 ///   [`ignore_orientation`](DecodeImage::ignore_orientation) is set; an orientation out of range
 ///   counts as upright. Colour profiles and gamma are not applied.
 ///
 /// If a file has several images, the first is decoded.
 ///
-/// | format | read | not read: [`ErrorKind::Unsupported`] | as Pillow 13 |
+/// | format | read | not read: [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) | as Pillow 13 |
 /// |---|---|---|---|
 /// | JPEG | baseline, progressive; gray, YCbCr, RGB, CMYK, YCCK; all samplings by whole factors | arithmetic, lossless, 12 bits, odd sampling | equal |
 /// | PNG | 1 to 16 bits, palette, interlaced, alpha; the first image of an animation | | equal |
@@ -154,7 +154,7 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// decoder is stricter than libjpeg: if libjpeg fills in gray with a warning, or silently accepts a
 /// block of too many coefficients, the result is an error. A progressive image with coefficients
 /// that are not known to the last bit is an error, too; libjpeg smooths it. Arithmetic and lossless
-/// coding and 12 bits are [`ErrorKind::Unsupported`]. Between images each thread keeps up to some
+/// coding and 12 bits are [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported). Between images each thread keeps up to some
 /// 16 MiB of buffers, so that only the pixels are allocated.
 ///
 /// With the feature `turbo`, libjpeg-turbo itself decodes JPEGs of one scan, gray or of three
@@ -199,15 +199,15 @@ impl DecodeImage {
     /// Decodes one file.
     ///
     /// # Errors
-    /// - [`ErrorKind::Truncated`] if the file ends early, also if all pixels are there but the end
+    /// - [`ErrorKind::Truncated`](datapipes::ErrorKind::Truncated) if the file ends early, also if all pixels are there but the end
     ///   is not: the end marker of a JPEG or GIF, a later frame or page, or data that the chunks of
     ///   a PNG or WebP announce.
-    /// - [`ErrorKind::Corrupt`] if it is a damaged image. Damage inside compressed data often
+    /// - [`ErrorKind::Corrupt`](datapipes::ErrorKind::Corrupt) if it is a damaged image. Damage inside compressed data often
     ///   decodes to pixels: only PNG has checksums, of its chunks and of the stream of pixels
     ///   inside them. Both are compared.
-    /// - [`ErrorKind::Unsupported`] if it is of no [`ImageFormat`], be it another image format or
+    /// - [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) if it is of no [`ImageFormat`], be it another image format or
     ///   something else, or uses an unsupported feature.
-    /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100
+    /// - [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if it has too many pixels, needs too much memory, or has over 100
     ///   scans. Sizes are checked before anything is allocated.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
         guarded(|| self.decode_unguarded(bytes))

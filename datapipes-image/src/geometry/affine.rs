@@ -112,9 +112,9 @@ impl From<f64> for Rotation {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for degrees that are not finite and filters other than `Nearest` and
-/// `Bilinear`; [`ErrorKind::Limit`] for a result of more than 178,956,970 pixels;
-/// [`ErrorKind::Shape`] if a gray image is to be filled with a colour.
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) for degrees that are not finite and filters other than `Nearest` and
+/// `Bilinear`; [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) for a result of more than 178,956,970 pixels;
+/// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if a gray image is to be filled with a colour.
 pub fn rotate(image: &Image, rotation: impl Into<Rotation>) -> Result<Image> {
     warp_image(
         image,
@@ -255,8 +255,8 @@ impl Affine {
 /// ```
 ///
 /// # Errors
-/// As [`rotate`]; [`ErrorKind::Config`] if the scale is not positive or a shear is 90 degrees or
-/// more; [`ErrorKind::Shape`] if the matrix or its inverse moves a corner of the image farther than
+/// As [`rotate`]; [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the scale is not positive or a shear is 90 degrees or
+/// more; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the matrix or its inverse moves a corner of the image farther than
 /// 2²⁸ pixels.
 pub fn affine(image: &Image, affine: Affine) -> Result<Image> {
     warp_image(image, &affine.resolve(image.width(), image.height())?)

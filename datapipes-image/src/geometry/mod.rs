@@ -183,7 +183,7 @@ impl Geometry {
     /// Appends another geometry.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if it is for another size than the result of this one.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it is for another size than the result of this one.
     pub fn then(mut self, next: Geometry) -> Result<Self> {
         next.check("a geometry", self.to)?;
         self.ops.extend(next.ops);
@@ -296,7 +296,7 @@ impl Geometry {
     /// Appends a map that was resolved for the current size.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if it was resolved for another size.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it was resolved for another size.
     pub fn warp(self, warp: Warp) -> Result<Self> {
         warp.check(self.to)?;
         let size = warp.size();
@@ -307,7 +307,7 @@ impl Geometry {
     /// these.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for a part whose size differs from the geometry; otherwise the
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) for a part whose size differs from the geometry; otherwise the
     /// errors of the operations.
     pub fn apply<T: Spatial>(&self, part: T) -> Result<T> {
         self.check_from()?;
@@ -317,7 +317,7 @@ impl Geometry {
     /// Checks that this geometry is for the size of `what`.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if it is for another size.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it is for another size.
     pub fn check(&self, what: &str, (width, height): (u32, u32)) -> Result<()> {
         self.check_from()?;
         if (width, height) == self.from {
@@ -330,7 +330,7 @@ impl Geometry {
         Err(Error::shape(message))
     }
 
-    /// Fails with [`ErrorKind::Shape`] if it is for images without pixels.
+    /// Fails with [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it is for images without pixels.
     fn check_from(&self) -> Result<()> {
         check_edges("a geometry for an image", self.from.0, self.from.1)
     }

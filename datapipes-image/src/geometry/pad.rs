@@ -20,7 +20,7 @@ impl Fill {
         self.0
     }
 
-    /// Fails with [`ErrorKind::Shape`] if it is a colour and the image is gray.
+    /// Fails with [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it is a colour and the image is gray.
     pub(crate) fn gray(self) -> Result<u8> {
         let [r, g, b] = self.0;
         if r == g && g == b {
@@ -108,8 +108,8 @@ impl Border {
     /// Returns the size of an image of this size with the border.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an image of this size has no pixels or cannot be mirrored that far;
-    /// [`ErrorKind::Limit`] if the result has more than 178,956,970 pixels.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if an image of this size has no pixels or cannot be mirrored that far;
+    /// [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if the result has more than 178,956,970 pixels.
     pub fn size(&self, width: u32, height: u32) -> Result<(u32, u32)> {
         check_edges("a border around an image", width, height)?;
         let [left, top, right, bottom] = self.sides;
@@ -151,7 +151,7 @@ impl From<(u32, u32)> for Border {
 /// Adds a border to an image; see [`Border`].
 ///
 /// # Errors
-/// As [`Border::size`]; [`ErrorKind::Shape`] if a gray image is to be filled with a colour.
+/// As [`Border::size`]; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if a gray image is to be filled with a colour.
 pub fn pad(image: &Image, padding: impl Into<Border>) -> Result<Image> {
     let padding = padding.into();
     let (width, height) = padding.size(image.width(), image.height())?;

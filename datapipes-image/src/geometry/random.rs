@@ -75,7 +75,7 @@ impl RandomCrop {
         Ok(((sides != [0; 4]).then_some(padding), part))
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_size(self.width, self.height)
     }

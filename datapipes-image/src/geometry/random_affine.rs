@@ -58,7 +58,7 @@ impl RandomRotation {
             .degrees(rng.range(self.degrees.0, self.degrees.1)))
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_range("degrees", self.degrees)?;
         self.rotation.resolve(1, 1).map(drop)
@@ -91,7 +91,7 @@ impl Draw for RandomRotation {
 /// Rotates an image by a random angle; see [`rotate`](crate::rotate()).
 ///
 /// # Errors
-/// As [`rotate`](crate::rotate()); [`ErrorKind::Config`] if degrees are not finite or not in order.
+/// As [`rotate`](crate::rotate()); [`ErrorKind::Config`](datapipes::ErrorKind::Config) if degrees are not finite or not in order.
 ///
 /// # Examples
 /// ```
@@ -189,7 +189,7 @@ impl RandomAffine {
         affine.shear(x, shear(self.shear_y)).resolve(width, height)
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_range("degrees", self.degrees)?;
         let (x, y) = self.translate.unwrap_or_default();
@@ -255,7 +255,7 @@ impl Draw for RandomAffine {
 /// Rotates, moves, scales and shears an image at random; see [`affine`](crate::affine()).
 ///
 /// # Errors
-/// As [`affine`](crate::affine()); [`ErrorKind::Config`] if a range is not finite or not in order.
+/// As [`affine`](crate::affine()); [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a range is not finite or not in order.
 ///
 /// # Examples
 /// ```

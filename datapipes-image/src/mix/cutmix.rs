@@ -68,9 +68,9 @@ impl CutMix {
     /// `f32`, `[N, classes]`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if α is not positive or there are no classes; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if
     /// the numbers of images and labels differ, a label is none of the classes, or the images are
-    /// not of rank 4, are empty, or seem to have another layout; [`ErrorKind::Unsupported`] for
+    /// not of rank 4, are empty, or seem to have another layout; [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for
     /// images of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
@@ -103,7 +103,7 @@ impl CutMix {
         picture_size("cutmix of images", images.shape(), [a, b, c], self.layout)
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_alpha(self.alpha).and(OneHot::new(self.classes).check())
     }

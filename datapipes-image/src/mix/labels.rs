@@ -41,8 +41,8 @@ impl OneHot {
     /// smoothed.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are no classes, or the smoothing is not from 0 to 1;
-    /// [`ErrorKind::Shape`] for labels of another form, and for a label that is none of the
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if there are no classes, or the smoothing is not from 0 to 1;
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) for labels of another form, and for a label that is none of the
     /// classes, which the error names.
     pub fn encode(&self, labels: Tensor) -> Result<Tensor> {
         self.check()?;
@@ -121,7 +121,7 @@ impl OneHot {
         Error::shape(message)
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let fault = match *self {
             OneHot { classes, .. } if !(1..=MAX_CLASSES).contains(&classes) => {

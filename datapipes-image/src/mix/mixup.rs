@@ -40,9 +40,9 @@ impl MixUp {
     /// Bytes are rounded to nearest; torchvision mixes only floats. Draws one λ.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if α is not positive or there are no classes; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if
     /// the numbers of images and labels differ, or a label is none of the classes;
-    /// [`ErrorKind::Unsupported`] for images of another type.
+    /// [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for images of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         check_batch("mixup", &images, &labels)?;
@@ -52,7 +52,7 @@ impl MixUp {
         Ok((images, mix_labels(labels, own)?))
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_alpha(self.alpha).and(OneHot::new(self.classes).check())
     }

@@ -61,7 +61,7 @@ impl RandomMix {
     /// Mixes a batch; see [`MixUp::apply`] and [`CutMix::apply`].
     ///
     /// # Errors
-    /// The errors of both, and [`ErrorKind::Config`] if the probability is not from 0 to 1.
+    /// The errors of both, and [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the probability is not from 0 to 1.
     pub fn apply(&self, batch: Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         match rng.chance(self.p) {
@@ -70,7 +70,7 @@ impl RandomMix {
         }
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_probability(self.p)
             .and(self.mixup.check())

@@ -65,7 +65,7 @@ impl RandAugment {
     /// Changes an image. Its size stays the same.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the strength is not below the number of bins, there are fewer than
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if the strength is not below the number of bins, there are fewer than
     /// 2 bins, more than 1000 augmentations, or the filter is another.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
@@ -76,7 +76,7 @@ impl RandAugment {
         Ok(())
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let RandAugment {
             ops,

@@ -66,13 +66,13 @@ impl TrivialAugmentWide {
     /// Changes an image. Its size stays the same.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are fewer than 2 bins, or the filter is another.
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if there are fewer than 2 bins, or the filter is another.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         Op::draw(&SPACE, None, self.bins, image, rng).apply(image, &self.look)
     }
 
-    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
+    /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         if self.bins < 2 {
             return Err(Error::config(format!(

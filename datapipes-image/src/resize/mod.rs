@@ -58,8 +58,8 @@ pub enum ResizeFilter {
 /// than 16 MiB are freed.
 ///
 /// # Errors
-/// - [`ErrorKind::Config`] if an edge is zero or the result would be huge.
-/// - [`ErrorKind::Limit`] if weights and intermediate rows would take more than 512 MiB: a line of
+/// - [`ErrorKind::Config`](datapipes::ErrorKind::Config) if an edge is zero or the result would be huge.
+/// - [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if weights and intermediate rows would take more than 512 MiB: a line of
 ///   millions of pixels.
 ///
 /// # Examples
@@ -102,7 +102,7 @@ pub fn resize_shorter(image: &Image, shorter: u32, filter: ResizeFilter) -> Resu
 /// Returns the size of an image whose shorter edge becomes `shorter`.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if `shorter` is invalid; [`ErrorKind::Limit`] if only this image would
+/// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if `shorter` is invalid; [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if only this image would
 /// become huge.
 pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32, u32)> {
     check_size(shorter, shorter)?;
@@ -124,7 +124,7 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
 /// Crops a part and scales it, in one pass. Equal to [`crop`](crate::crop), then [`resize`].
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the part is empty or not inside the image; otherwise as [`resize`].
+/// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the part is empty or not inside the image; otherwise as [`resize`].
 ///
 /// # Examples
 /// ```

@@ -61,7 +61,7 @@ impl Resampler {
     /// these pixels.
     ///
     /// # Errors
-    /// As [`resize_rows`](Resampler::resize_rows); [`ErrorKind::Shape`] if `out` has another
+    /// As [`resize_rows`](Resampler::resize_rows); [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if `out` has another
     /// length.
     pub(crate) fn resize(
         &mut self,
@@ -91,9 +91,9 @@ impl Resampler {
     /// done, from the top.
     ///
     /// # Errors
-    /// - [`ErrorKind::Config`] if `width` or `height` is zero or the result would be huge.
-    /// - [`ErrorKind::Shape`] if the part is empty or not inside the image.
-    /// - [`ErrorKind::Limit`] if weights and intermediate rows would take more than 512 MiB.
+    /// - [`ErrorKind::Config`](datapipes::ErrorKind::Config) if `width` or `height` is zero or the result would be huge.
+    /// - [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the part is empty or not inside the image.
+    /// - [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if weights and intermediate rows would take more than 512 MiB.
     pub(crate) fn resize_rows(
         &mut self,
         source: View<'_>,

@@ -18,7 +18,7 @@ impl<'a> View<'a> {
     /// Makes a view of an image whose rows begin `stride` bytes apart.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero, the number of channels is neither 1 nor 3, or there
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if an edge is zero, the number of channels is neither 1 nor 3, or there
     /// are too few bytes.
     pub(crate) fn new(
         data: &'a [u8],
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
     /// Returns a part as an image of its own: pixels outside of the part are not accessible.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the part is empty or not inside.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the part is empty or not inside.
     pub(crate) fn crop(self, part: Rect) -> Result<Self> {
         part.check_within(self.width, self.height)?;
         let start = part.y as usize * self.stride + part.x as usize * self.channels();
@@ -132,7 +132,7 @@ impl Part {
     /// Returns its edges in single precision, as in Pillow: left and right, top and bottom.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] unless the part has an area and lies inside the view.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) unless the part has an area and lies inside the view.
     pub(crate) fn edges(&self, view: &View<'_>) -> Result<[(f32, f32); 2]> {
         let edges = |start: f64, len: f64| (start as f32, (start + len) as f32);
         let (across, down) = (edges(self.left, self.width), edges(self.top, self.height));

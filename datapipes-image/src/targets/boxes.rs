@@ -39,8 +39,8 @@ impl Boxes {
     /// Makes boxes in an image of this size: left, top, right, bottom.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], naming the box, if one is not in the image, its right or bottom is
-    /// less than its left or top, or a number is not finite; [`ErrorKind::Shape`] if an edge of the
+    /// [`ErrorKind::Corrupt`](datapipes::ErrorKind::Corrupt), naming the box, if one is not in the image, its right or bottom is
+    /// less than its left or top, or a number is not finite; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if an edge of the
     /// image is zero.
     pub fn new(width: u32, height: u32, corners: Vec<[f32; 4]>) -> Result<Self> {
         check_edges("boxes in an image", width, height)?;
@@ -132,7 +132,7 @@ impl Boxes {
     /// returned [`KeptBoxes`] to the labels.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a limit is negative or not a number.
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a limit is negative or not a number.
     pub fn sanitize(self, min_size: f32, min_area: f32) -> Result<(Boxes, KeptBoxes)> {
         if !(min_size >= 0.0 && min_area >= 0.0) {
             let message =
@@ -220,7 +220,7 @@ impl Spatial for Boxes {
     }
 }
 
-/// Fails with [`ErrorKind::Unsupported`] for a border that repeats objects.
+/// Fails with [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for a border that repeats objects.
 pub(super) fn refuse_mirrors(what: &str, op: &Op) -> Result<()> {
     match op {
         Op::Pad(padding) if !matches!(padding.shows(), PadMode::Constant(_)) => {

@@ -59,7 +59,7 @@ impl Keypoints {
     /// Makes points in an image of this size. Points outside become [`Absent`](Visibility::Absent).
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite; [`ErrorKind::Shape`] if
+    /// [`ErrorKind::Corrupt`](datapipes::ErrorKind::Corrupt), naming the point, if a number is not finite; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if
     /// an edge of the image is zero.
     pub fn new(width: u32, height: u32, points: Vec<Keypoint>) -> Result<Self> {
         check_edges("key points in an image", width, height)?;

@@ -52,7 +52,7 @@ impl<T: MaskValue> Mask<T> {
     /// Makes a mask of these values, which are not copied. The value outside is 0.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero or the length does not fit.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if an edge is zero or the length does not fit.
     pub fn new(width: u32, height: u32, values: Vec<T>) -> Result<Self> {
         let wanted = u128::from(width) * u128::from(height);
         if wanted == 0 || wanted != values.len() as u128 {
@@ -70,7 +70,7 @@ impl<T: MaskValue> Mask<T> {
     /// Makes a mask of a tensor, `[height, width]`; copied only if the tensor shares its memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for another shape or type.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) for another shape or type.
     pub fn from_tensor(tensor: Tensor) -> Result<Self> {
         let edges = match *tensor.shape() {
             [height, width] => u32::try_from(width).ok().zip(u32::try_from(height).ok()),
@@ -153,7 +153,7 @@ impl Mask<u8> {
     /// ```
     ///
     /// # Errors
-    /// As [`DecodeImage::decode`](crate::DecodeImage::decode). [`ErrorKind::Unsupported`] also for
+    /// As [`DecodeImage::decode`](crate::DecodeImage::decode). [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) also for
     /// other formats, and for PNGs with colours, an alpha channel, an EXIF orientation, or 16 bits,
     /// for which there is `Mask::<u16>::decode`.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
@@ -173,7 +173,7 @@ impl Mask<u8> {
     /// and a palette's colours are not its indices: for masks in PNGs, see [`Mask::decode`].
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if a pixel has a colour.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if a pixel has a colour.
     pub fn from_image(image: Image) -> Result<Self> {
         let (width, height) = (image.width(), image.height());
         if image.channels() == 1 {

@@ -44,7 +44,7 @@ impl KeptBoxes {
     /// Selects the entries of a list (labels, masks) whose boxes were kept.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the list is not as long as the boxes were.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the list is not as long as the boxes were.
     pub fn select<T>(&self, list: Vec<T>) -> Result<Vec<T>> {
         if list.len() != self.of {
             let message = format!("{} labels for {} boxes", list.len(), self.of);

@@ -302,6 +302,9 @@ where
     }))
 }
 
+/// A frame: its place in the block, and its position in the file.
+type Cut = (Range<usize>, RecordPosition);
+
 /// Cuts a block, or a whole file, into frames again.
 struct Cuts<F> {
     framing: F,
@@ -323,7 +326,7 @@ impl<F: Framing> Cuts<F> {
 
     /// Returns the next frame with records, or an entry that has none.
     #[inline]
-    fn cut(&mut self) -> Option<Result<(Range<usize>, RecordPosition), FileEntry<F::Item>>> {
+    fn cut(&mut self) -> Option<Result<Cut, FileEntry<F::Item>>> {
         loop {
             let begin = self.next.take()?;
             if begin == self.data.len() {

@@ -56,7 +56,7 @@ const DEEPEST: usize = 128;
 /// length.
 ///
 /// Lists, maps and boxes may be nested 128 deep, on both sides: a value that is deeper is an error
-/// of [`ErrorKind::Limit`] when it is written. A type that contains itself (which needs one of
+/// of [`ErrorKind::Limit`](crate::ErrorKind::Limit) when it is written. A type that contains itself (which needs one of
 /// them) therefore cannot overflow a stack.
 ///
 /// # Examples
@@ -100,7 +100,7 @@ pub trait Wire: Sized + Send + 'static {
     /// Reads a value.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if the bytes are not those that `encode` wrote.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if the bytes are not those that `encode` wrote.
     fn decode(from: &mut Reader<'_>) -> Result<Self>;
 
     /// Writes many values; faster for plain numbers.
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
     /// Reads the next bytes unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if there are fewer bytes.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if there are fewer bytes.
     #[inline]
     pub fn raw(&mut self, len: usize) -> Result<&'a [u8]> {
         match self.head.split_at_checked(len) {
@@ -303,7 +303,7 @@ impl<'a> Reader<'a> {
     /// Reads a number written by [`Writer::number`].
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if there is none, or it has more than 64 bits.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if there is none, or it has more than 64 bits.
     #[inline]
     pub fn number(&mut self) -> Result<u64> {
         let mut number = 0;
@@ -328,7 +328,7 @@ impl<'a> Reader<'a> {
     /// Reads the number of values that follow, each of at least one byte.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if there are fewer bytes than values.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if there are fewer bytes than values.
     pub fn count(&mut self) -> Result<usize> {
         let count = self.number()?;
         match usize::try_from(count) {
@@ -392,7 +392,7 @@ impl<'a> Reader<'a> {
     /// slice is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if the slice is missing.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if the slice is missing.
     pub fn payload(&mut self) -> Result<Bytes> {
         let len = self.number()?;
         if len < PAYLOAD as u64 {
@@ -409,7 +409,7 @@ impl<'a> Reader<'a> {
     /// Checks that nothing is left.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if something is left.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if something is left.
     pub fn end(&self) -> Result<()> {
         match (self.head.len(), self.payloads.len()) {
             (0, 0) => Ok(()),
@@ -449,7 +449,7 @@ pub(crate) fn pack<T: Wire>(value: &T) -> Result<Vec<u8>> {
 /// Decodes a value that was [packed](pack).
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if it is another value, or damaged.
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is another value, or damaged.
 pub(crate) fn unpack<T: Wire>(bytes: &[u8]) -> Result<T> {
     let mut packed = Reader::new(bytes, &[]);
     let len = packed.count()?;

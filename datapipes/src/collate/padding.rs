@@ -240,7 +240,7 @@ impl Padding {
     /// value.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`], with the items' numbers, if they differ in an axis that is not padded,
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape), with the items' numbers, if they differ in an axis that is not padded,
     /// in the number of axes or in type. Also if an item has no axis, or more steps than
     /// [`length`](Padding::length) says, or if the type cannot hold the value.
     pub fn pad<S: Sequence>(&self, items: &[S]) -> Result<(Tensor, Tensor)> {
@@ -319,7 +319,7 @@ impl Padding {
     /// arguments are the two tensors of [`pad`](Padding::pad).
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the lengths do not belong to the batch.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the lengths do not belong to the batch.
     pub fn mask(batch: &Tensor, lengths: &Tensor) -> Result<Tensor> {
         let axes = lengths.shape().get(1).copied().unwrap_or(1);
         let Some(shape) = batch
@@ -450,7 +450,7 @@ pub trait Padded<P>: Sized {
     /// Makes one batch of the samples.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] that names the field and two items, if they do not fit together.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) that names the field and two items, if they do not fit together.
     fn padded(items: Vec<Self>, pad: &P) -> Result<Self::Batch>;
 
     /// Returns about how many bytes a batch keeps alive; `None` for the size of its type.

@@ -308,7 +308,7 @@ impl<T: Wire> Graph<T> {
     ///   longer be downcast.
     /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in
     ///   time](Processes::time_limit)) is replaced, and its piece of work is done again, item by
-    ///   item. The item that ends the replacement as well becomes an error, [`ErrorKind::Crashed`],
+    ///   item. The item that ends the replacement as well becomes an error, [`ErrorKind::Crashed`](crate::ErrorKind::Crashed),
     ///   with the cause and the process's last words; [`OnError`](crate::OnError) decides what
     ///   follows. All other items are delivered once, in order.
     /// - **Output of a child**: lines that it prints and events for `tracing` arrive in this
@@ -323,8 +323,8 @@ impl<T: Wire> Graph<T> {
     /// # Errors
     /// From `build()`: a step that is no pipe, or not shardable; settings that cannot be written;
     /// `worker::init` was not called; code in a shared library (a Python extension) instead of the
-    /// executable. From an epoch: [`ErrorKind::Worker`] if processes cannot be started or end again
-    /// and again, [`ErrorKind::Config`] if one makes another part than this process.
+    /// executable. From an epoch: [`ErrorKind::Worker`](crate::ErrorKind::Worker) if processes cannot be started or end again
+    /// and again, [`ErrorKind::Config`](crate::ErrorKind::Config) if one makes another part than this process.
     ///
     /// # Examples
     /// ```
@@ -405,7 +405,7 @@ impl<T: Wire> Graph<T> {
     ///   input, its place, and the seed. The trainer alone knows what was delivered.
     /// - **A worker that is lost**: its pieces of work go to others at once. What it has delivered
     ///   is not delivered again. An item that crashes several workers in a row is an error of
-    ///   [`ErrorKind::Crashed`], and [`OnError`](crate::OnError) decides; a connection that is cut
+    ///   [`ErrorKind::Crashed`](crate::ErrorKind::Crashed), and [`OnError`](crate::OnError) decides; a connection that is cut
     ///   blames no item.
     /// - **A worker that is silent** for much longer than others were loses its work to another
     ///   one, see [`Remote::time_limit`](crate::Remote::time_limit).
@@ -429,7 +429,7 @@ impl<T: Wire> Graph<T> {
     ///
     /// # Errors
     /// From `build()`: as `in_processes`; an address that others can reach without a token. From an
-    /// epoch: [`ErrorKind::Worker`] if nobody comes in time, [`ErrorKind::Config`] if others share
+    /// epoch: [`ErrorKind::Worker`](crate::ErrorKind::Worker) if nobody comes in time, [`ErrorKind::Config`](crate::ErrorKind::Config) if others share
     /// the workers with another token or certificate, or a worker makes another part.
     ///
     /// # Examples

@@ -27,7 +27,7 @@ const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")]
 /// Starts to publish a loader's figures, until it is dropped, and once more then.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if no thread can be started.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if no thread can be started.
 pub(super) fn start(name: Arc<str>, engine: &Engine, latest: &Latest) -> Result<()> {
     if is_child_process() {
         return Ok(());

@@ -131,7 +131,7 @@ impl<T: Send + 'static> Graph<T> {
     /// [`collate_with`](Graph::collate_with).
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] in the place of a batch whose samples do not fit together, with the
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) in the place of a batch whose samples do not fit together, with the
     /// names of two that differ.
     ///
     /// # Examples

@@ -414,7 +414,7 @@ impl<A: Send + 'static> Graph<A> {
     /// To pair items by their places, see [`zip`](Graph::zip).
     ///
     /// # Errors
-    /// Errors of the table come before all items. [`ErrorKind::Config`], which no policy skips, if
+    /// Errors of the table come before all items. [`ErrorKind::Config`](crate::ErrorKind::Config), which no policy skips, if
     /// it is too large, with the bound.
     ///
     /// # Panics

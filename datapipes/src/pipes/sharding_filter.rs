@@ -346,7 +346,7 @@ impl<T: Send + 'static> Graph<T> {
     /// gets the error. Runs in one place, in order.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or if there are fewer items than
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) at the end, under [`Uneven::Error`] or if there are fewer items than
     /// ranks; no [policy](crate::OnError) skips it.
     ///
     /// # Examples

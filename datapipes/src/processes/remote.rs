@@ -287,7 +287,7 @@ impl Remote {
     /// Begins to share the workers with others, until the value is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if others let workers in by other rules; that of the system.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if others let workers in by other rules; that of the system.
     pub(crate) fn join(&self) -> Result<(Share, TcpListener)> {
         let listener = self.endpoint.listener.try_clone().map_err(Error::io)?;
         let mut sharing = self.endpoint.sharing();

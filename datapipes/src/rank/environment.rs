@@ -70,7 +70,7 @@ impl Rank {
     /// consistent with it: each of their ranks stands for an equal number of its consecutive ranks.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with names and values, if a number of ranks is set without a rank, or
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), with names and values, if a number of ranks is set without a rank, or
     /// a rank without a number; if a value is not a number, or a rank not below the number of
     /// ranks; if launchers contradict each other. To leave a launcher out, call
     /// [`from_vars`](Rank::from_vars).

@@ -60,7 +60,7 @@ impl Scope {
     /// its own item.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`].
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
     pub(crate) fn refuse_inside(engine: u64) -> Result<()> {
         let inside = CURRENT.try_with(|current| {
             let current = current.borrow();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::sync::lock;
 
 /// Input of a decoder. If the next piece has not arrived yet, reading fails with
-/// [`ErrorKind::WouldBlock`], nothing is lost, and the same call may be made again.
+/// [`ErrorKind::WouldBlock`](datapipes::ErrorKind::WouldBlock), nothing is lost, and the same call may be made again.
 pub(in crate::formats) struct Input {
     now: Bytes,
     /// Number of bytes read.

@@ -209,8 +209,8 @@ fn native(numbers: Bytes, dtype: DType) -> Bytes {
 /// largest first, and by their names. Copies each once.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if two tensors have the same name, or a tensor is called `__metadata__`;
-/// [`ErrorKind::Limit`] if their names and shapes take more than 100 MB.
+/// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if two tensors have the same name, or a tensor is called `__metadata__`;
+/// [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if their names and shapes take more than 100 MB.
 ///
 /// # Examples
 /// See [`SafeTensors`].

@@ -64,12 +64,12 @@ impl<T: Send + 'static> DataLoader<T> {
     /// are enough to find an origin: `loader.epoch(epoch).blocking().items().nth(step)`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`], with the node that prevents it, if the batch cannot be made
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), with the node that prevents it, if the batch cannot be made
     /// again in parts. Before the step that batches, that is a step that looks at the stream as a
     /// whole (a zip, a scan, packing; see [`replay`](DataLoader::replay)). After it, it is a step
     /// that mixes batches or leaves some out. Batches must be made by a node of the graph (data
     /// read by index: [`batch`](crate::Graph::batch) after `fetch`), and a loader must not be
-    /// [converted](DataLoader::convert). [`ErrorKind::NotFound`] if there is no such sample; the
+    /// [converted](DataLoader::convert). [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such sample; the
     /// error of a node that fails now.
     ///
     /// # Panics

@@ -62,8 +62,8 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// # Errors
     /// Those of [`resume`](DataLoader::resume): a checkpoint of another graph or seed, with the
-    /// differences. [`ErrorKind::NotFound`] if the epoch has no such steps, or a sample is not
-    /// there any more; [`ErrorKind::Config`] for an empty range, for steps before a checkpoint of
+    /// differences. [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the epoch has no such steps, or a sample is not
+    /// there any more; [`ErrorKind::Config`](crate::ErrorKind::Config) for an empty range, for steps before a checkpoint of
     /// other ranks, and for an order in which batches depend on time. Errors of the data, with the
     /// step.
     ///

@@ -81,8 +81,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// of a loader fails; [`Graph::collect`](crate::Graph::collect) does not.
     ///
     /// # Errors
-    /// Those of [`Checkpoint::load`] and [`blame`](DataLoader::blame); [`ErrorKind::Config`] for
-    /// steps that cannot be parsed; [`ErrorKind::Io`] for a file that cannot be written.
+    /// Those of [`Checkpoint::load`] and [`blame`](DataLoader::blame); [`ErrorKind::Config`](crate::ErrorKind::Config) for
+    /// steps that cannot be parsed; [`ErrorKind::Io`](crate::ErrorKind::Io) for a file that cannot be written.
     ///
     /// # Examples
     /// ```

@@ -28,8 +28,8 @@ impl Checkpoint {
     /// Reads the checkpoint that was written as these bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if the bytes are no checkpoint, or cut, or damaged;
-    /// [`ErrorKind::Unsupported`] if a later version of the library wrote them.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the bytes are no checkpoint, or cut, or damaged;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if a later version of the library wrote them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Checkpoint> {
         if !bytes.starts_with(MAGIC) {
             return Err(damaged("it does not begin as one"));

@@ -27,7 +27,7 @@ impl Checkpoint {
     /// checkpoints does not matter. Items are not compared, and could not be.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with both values, if the checkpoints are not those of all ranks, each
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), with both values, if the checkpoints are not those of all ranks, each
     /// once, of one run at one step; a rank that has nothing left may have had fewer steps.
     ///
     /// # Examples

@@ -16,7 +16,7 @@ impl Checkpoint {
     /// rest. If that cannot be computed, it reads several of the old ranks in turn.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with the differences, unless changed nodes may take the place of
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), with the differences, unless changed nodes may take the place of
     /// those around them.
     pub(in crate::loader) fn for_graph(
         &self,

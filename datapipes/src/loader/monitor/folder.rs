@@ -25,7 +25,7 @@ pub(super) fn all() -> Vec<PathBuf> {
 /// Returns the folder for the sockets of this process's loaders, which is made if it is not there.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if it cannot be made, or if others may enter it.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if it cannot be made, or if others may enter it.
 pub(super) fn own() -> Result<PathBuf> {
     let [folder, ..] = &all()[..] else {
         unreachable!("there is always the one for temporary files")

@@ -50,7 +50,7 @@ const VARIABLE: &str = "DATAPIPES_MONITOR";
 /// Starts to show a loader's figures, if it was `asked` for or the environment says so.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if it was asked for and is not possible. What only the environment asks for
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if it was asked for and is not possible. What only the environment asks for
 /// is a warning then.
 pub(super) fn start(asked: bool, engine: &Arc<Engine>, latest: &Arc<Latest>) -> Result<()> {
     let by_environment = match std::env::var_os(VARIABLE) {

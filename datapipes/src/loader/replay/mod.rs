@@ -68,8 +68,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// is one.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such item, with what there is;
-    /// [`ErrorKind::Unsupported`] if its source can be read only once. A failure in a node is not
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such item, with what there is;
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if its source can be read only once. A failure in a node is not
     /// an error of the replay, but is shown at its [`Step`].
     ///
     /// # Examples

@@ -38,8 +38,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// of a loader fails; [`Graph::collect`](crate::Graph::collect) does not.
     ///
     /// # Errors
-    /// Those of [`Tuner::search`], [`Tuner::grid`] and [`Tuning::save`]; [`ErrorKind::Config`] for
-    /// values that cannot be parsed; [`ErrorKind::Io`] for a file that cannot be written.
+    /// Those of [`Tuner::search`], [`Tuner::grid`] and [`Tuning::save`]; [`ErrorKind::Config`](crate::ErrorKind::Config) for
+    /// values that cannot be parsed; [`ErrorKind::Io`](crate::ErrorKind::Io) for a file that cannot be written.
     ///
     /// # Examples
     /// ```

@@ -30,7 +30,7 @@ impl Memfd {
     /// Makes new memory of zeros. The length is rounded up to a multiple of a page.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if memory or descriptors run out.
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if memory or descriptors run out.
     pub(super) fn new(len: usize) -> Result<Memfd> {
         let len = len.next_multiple_of(rustix::param::page_size());
         let refused = |errno: Errno| no_memory(len, io::Error::from(errno));
@@ -60,7 +60,7 @@ impl Memfd {
     /// Accepts a descriptor from another process, which must be such memory of exactly this length.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if it is not.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if it is not.
     pub(super) fn received(fd: OwnedFd, len: u64) -> Result<Memfd> {
         let seals = fcntl_get_seals(&fd)
             .map_err(|_| damaged("a descriptor that is not of shared memory"))?;

@@ -164,7 +164,7 @@ impl ProcessPut {
     /// If nobody listens, the message is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if shared memory or descriptors run out; then nothing was put, and the
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if shared memory or descriptors run out; then nothing was put, and the
     /// queue is unchanged. If the system refuses a packet, the queue is closed, and
     /// [`poll_ready`](ProcessPut::poll_ready) reports that.
     pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
@@ -221,7 +221,7 @@ impl ProcessPut {
     /// Lets the other process write to memory, which later messages refer to.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if descriptors run out; then the queue is unchanged.
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if descriptors run out; then the queue is unchanged.
     pub(crate) fn lend(&mut self, memory: &SharedMemory) -> Result<()> {
         let fd = memory
             .memory

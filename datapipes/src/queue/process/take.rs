@@ -172,8 +172,8 @@ impl ProcessTake {
     }
 
     /// Returns the error after the last message, if the other end did not end properly:
-    /// [`ErrorKind::Protocol`] if it sent invalid data, [`ErrorKind::Truncated`] if it ended
-    /// without an end packet, [`ErrorKind::Limit`] if memory or descriptors ran out here.
+    /// [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if it sent invalid data, [`ErrorKind::Truncated`](crate::ErrorKind::Truncated) if it ended
+    /// without an end packet, [`ErrorKind::Limit`](crate::ErrorKind::Limit) if memory or descriptors ran out here.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.end.as_ref()?.as_ref()
     }

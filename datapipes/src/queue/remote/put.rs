@@ -88,7 +88,7 @@ impl RemotePut {
     /// listens, the message is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if the message has too many parts or memory runs out; then nothing was
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if the message has too many parts or memory runs out; then nothing was
     /// put.
     pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
         let frame = self.prepare(writer)?;

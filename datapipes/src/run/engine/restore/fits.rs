@@ -12,8 +12,8 @@ impl Engine {
     /// Checks that nodes can be set to these positions.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the plan groups neighbours into segments differently;
-    /// [`ErrorKind::Corrupt`] if the positions are not of this graph.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the plan groups neighbours into segments differently;
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the positions are not of this graph.
     pub(crate) fn fits(&self, cursors: &Cursors) -> Result<()> {
         let cuts = Cuts::of(self);
         for (id, node) in self.flow.nodes.iter().enumerate() {
