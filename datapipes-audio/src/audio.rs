@@ -6,6 +6,9 @@ use datapipes::{Error, Reader, Result, Rng, Tensor, Weigh, Wire, Writer};
 
 use crate::Resampler;
 
+/// Greatest number of samples that a file may have by default, and that any step makes: 1 GiB of them.
+pub(crate) const MOST: u64 = 1 << 28;
+
 /// Decoded audio: one channel after the other, samples from -1 to 1.
 ///
 /// A decoder of integers never exceeds that range; floats in a file, and what a lossy codec or a
@@ -82,35 +85,29 @@ impl Audio {
     /// Returns the mean of the channels, as one channel.
     #[must_use]
     pub fn to_mono(mut self) -> Audio {
-        let (frames, channels) = (self.frames(), self.channels);
-        if channels > 1 {
-            let (mono, rest) = self.samples.split_at_mut(frames);
-            for channel in rest.chunks_exact(frames.max(1)) {
-                mono.iter_mut()
-                    .zip(channel)
-                    .for_each(|(sum, value)| *sum += value);
-            }
-            mono.iter_mut().for_each(|sum| *sum /= channels as f32);
-            self.samples.truncate(frames);
-            self.channels = 1;
-        }
+        let frames = self.frames();
+        let (mono, rest) = self.samples.split_at_mut(frames);
+        mean(mono, rest.chunks_exact(frames.max(1)));
+        self.samples.truncate(frames);
+        self.channels = 1;
         self
     }
 
     /// Returns the audio at another rate; see [`Resampler`].
     ///
     /// # Errors
-    /// As [`Resampler::new`].
+    /// As [`Resampler::new`] and [`Resampler::resample`].
     pub fn resample(self, rate: u32) -> Result<Audio> {
-        match rate == self.rate {
-            true => Ok(self),
-            false => Resampler::new(self.rate, rate)?.resample(&self),
-        }
+        Resampler::new(self.rate, rate)?.resample(&self)
     }
 
-    /// Returns so many frames from `start` on; what lies beyond the end is silence.
+    /// Returns `frames` frames from frame `start` on. Those beyond the end are silence, while
+    /// [`DecodeAudio::part`](crate::DecodeAudio::part) returns fewer.
+    ///
+    /// # Panics
+    /// Panics if there is no memory for the frames, as [`fit`](Audio::fit) does.
     #[must_use]
-    pub fn part(&self, start: usize, frames: usize) -> Audio {
+    pub fn padded_part(&self, start: usize, frames: usize) -> Audio {
         let mut samples = Vec::with_capacity(frames * self.channels);
         for channel in 0..self.channels {
             let rest = self.channel(channel).get(start..).unwrap_or_default();
@@ -126,17 +123,26 @@ impl Audio {
     pub fn fit(self, frames: usize) -> Audio {
         match frames == self.frames() {
             true => self,
-            false => self.part(0, frames),
+            false => self.padded_part(0, frames),
         }
     }
 
     /// Returns the samples as a tensor `[channels, frames]` of `f32`, without a copy.
-    ///
-    /// # Errors
-    /// None with the audio that this crate makes.
-    pub fn into_tensor(self) -> Result<Tensor> {
+    pub fn into_tensor(self) -> Tensor {
         let shape = [self.channels, self.frames()];
-        Tensor::from_vec(self.samples, shape)
+        Tensor::from_vec(self.samples, shape).expect("the samples fit the channels")
+    }
+}
+
+/// Replaces a channel by the mean of it and others.
+pub(crate) fn mean<'a>(first: &mut [f32], others: impl ExactSizeIterator<Item = &'a [f32]>) {
+    let channels = 1 + others.len();
+    for channel in others {
+        let pairs = first.iter_mut().zip(channel);
+        pairs.for_each(|(sum, value)| *sum += value);
+    }
+    if channels > 1 {
+        first.iter_mut().for_each(|sum| *sum /= channels as f32);
     }
 }
 
@@ -154,7 +160,7 @@ impl Audio {
 /// ```
 pub fn random_part(audio: &Audio, frames: usize, rng: &mut Rng) -> Audio {
     let places = audio.frames().saturating_sub(frames) as u64 + 1;
-    audio.part(rng.below(places) as usize, frames)
+    audio.padded_part(rng.below(places) as usize, frames)
 }
 
 impl fmt::Debug for Audio {
@@ -207,9 +213,9 @@ mod tests {
     #[test]
     fn parts_are_of_each_channel_and_end_in_silence() {
         let stereo = counted(2, 4);
-        assert_eq!(stereo.part(1, 2).samples(), [1.0, 2.0, 5.0, 6.0]);
-        assert_eq!(stereo.part(3, 2).samples(), [3.0, 0.0, 7.0, 0.0]);
-        assert_eq!(stereo.part(9, 1).samples(), [0.0, 0.0]);
+        assert_eq!(stereo.padded_part(1, 2).samples(), [1.0, 2.0, 5.0, 6.0]);
+        assert_eq!(stereo.padded_part(3, 2).samples(), [3.0, 0.0, 7.0, 0.0]);
+        assert_eq!(stereo.padded_part(9, 1).samples(), [0.0, 0.0]);
         assert_eq!(stereo.clone().fit(1).samples(), [0.0, 4.0]);
         assert_eq!(stereo.clone().fit(4), stereo);
         assert_eq!(counted(2, 0).fit(1).samples(), [0.0, 0.0]);

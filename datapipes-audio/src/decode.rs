@@ -14,13 +14,13 @@ use symphonia::core::meta::MetadataOptions;
 use symphonia::core::units::Timestamp;
 
 use crate::Audio;
+use crate::audio::{MOST, mean};
 
 /// Extensions of the files that [`decode`](crate::decode()) reads, separated by spaces.
 pub const EXTENSIONS: &str = "wav wave aif aiff aifc flac mp3 ogg oga";
 
-/// Default limit on the samples of a file: 1 GiB of them.
-const MOST: u64 = 1 << 28;
-/// Containers that state the exact number of frames, and lead to the frame that is asked for.
+/// Containers that state the exact number of frames, count those of each packet, and lead to the frame
+/// that is asked for.
 const EXACT: [&str; 3] = ["wave", "aiff", "flac"];
 
 /// Decodes an audio file with the default settings; see [`DecodeAudio`].
@@ -50,7 +50,7 @@ pub struct AudioInfo {
     pub rate: u32,
     /// Number of channels.
     pub channels: usize,
-    /// Number of frames, if the file states it; an estimate for MP3 without a table of contents.
+    /// Number of frames, if the file states it; for MP3 without a Xing or LAME tag an estimate.
     pub frames: Option<u64>,
 }
 
@@ -72,13 +72,14 @@ impl AudioInfo {
     }
 }
 
-/// A decoder of audio files, and its settings: a step of a graph of [`Bytes`], or called by itself.
+/// A decoder of audio files, and its settings: a pipe over [`Bytes`]; [`decode`](DecodeAudio::decode)
+/// works without a graph.
 ///
 /// Formats: WAV and AIFF (integers of 8 to 32 bits, floats of 32 and 64 bits, A-law, µ-law), FLAC,
-/// MP3, Ogg with Vorbis or FLAC. They are told by their content. Integers become
+/// MP3, Ogg with Vorbis or FLAC, recognised by content, not by name. Integers become
 /// `value / 2^(bits - 1)`, from -1 to 1. The delay and padding that an encoder of MP3 or Vorbis added
-/// are removed if the file states them, which MP3 without a LAME tag does not. A WAV file that was
-/// written to a pipe and does not know its length is read to its end. The decoder is
+/// are removed if the file states them, which MP3 without a LAME tag does not. A WAV file whose header
+/// was written before its length was known is read to its end. The decoder is
 /// [Symphonia](https://docs.rs/symphonia).
 ///
 /// As a step it runs on the CPU workers, on many files at once; order is kept.
@@ -90,7 +91,7 @@ impl AudioInfo {
 /// use datapipes::Graph;
 /// use datapipes_audio::DecodeAudio;
 ///
-/// // A file of one second at 4 Hz, from its half on.
+/// // A file of one second at 4 Hz, from 0.5 s on.
 /// let files = Graph::from_vec(vec![Bytes::from_static(wav)]);
 /// let parts = files.pipe(DecodeAudio::new().part(0.5, 10.0)).collect()?;
 /// assert_eq!(parts[0].samples(), [0.25, 0.375]);
@@ -110,7 +111,8 @@ impl Default for DecodeAudio {
 }
 
 impl DecodeAudio {
-    /// Makes a decoder of whole files with all of their channels, of at most 2^28 samples (1 GiB).
+    /// Makes a decoder of whole files with all of their channels, of at most 2^28 samples (1 GiB, and up
+    /// to twice that while it decodes).
     pub fn new() -> Self {
         DecodeAudio {
             max_samples: MOST,
@@ -128,7 +130,7 @@ impl DecodeAudio {
         }
     }
 
-    /// Keeps the mean of the channels alone.
+    /// Returns one channel, the mean of all.
     #[must_use]
     pub fn mono(self) -> Self {
         DecodeAudio { mono: true, ..self }
@@ -155,8 +157,9 @@ impl DecodeAudio {
     /// [`Shape`](datapipes::ErrorKind::Shape) if the part begins at the end of the file or later, and
     /// [`Config`](datapipes::ErrorKind::Config) if its start or length is negative or no number.
     ///
-    /// In MP3 and Ogg a missing end is not noticed: they do not state their length, or only as an
-    /// estimate.
+    /// FLAC has checksums: all damage of it is an error, and so is a missing end of a WAV, AIFF or FLAC
+    /// that states its length, and of Ogg. In MP3 a missing end is not noticed, and damage in the middle of
+    /// MP3 or Ogg may make the recording shorter or a moment of it silent.
     pub fn decode(&self, bytes: &[u8]) -> Result<Audio> {
         if let Some(problem) = self.problem() {
             return Err(Error::config(problem));
@@ -201,7 +204,7 @@ impl DecodeAudio {
         let mut planes = vec![Vec::new(); channels];
         let mut scratch = Vec::new();
         while at < end
-            && let Some(decoded) = stream.next(&info, &mut scratch)?
+            && let Some(decoded) = stream.next(&info, exact.map(|_| at), &mut scratch)?
         {
             let from = start.saturating_sub(at).min(decoded as u64) as usize;
             let to = (end - at).min(decoded as u64) as usize;
@@ -212,16 +215,8 @@ impl DecodeAudio {
                 return Err(Error::limit(format!("more than {most} samples")));
             }
             if self.mono {
-                let (first, rest) = scratch.split_at_mut(1);
-                for channel in rest.iter() {
-                    first[0]
-                        .iter_mut()
-                        .zip(channel)
-                        .for_each(|(sum, value)| *sum += value);
-                }
-                first[0]
-                    .iter_mut()
-                    .for_each(|sum: &mut f32| *sum /= info.channels as f32);
+                let (first, others) = scratch.split_at_mut(1);
+                mean(&mut first[0], others.iter().map(Vec::as_slice));
             }
             for (plane, decoded) in planes.iter_mut().zip(&scratch) {
                 plane.extend_from_slice(&decoded[from..to]);
@@ -235,9 +230,10 @@ impl DecodeAudio {
         if start > 0 && at <= start && most > 0 {
             return Err(outside(at));
         }
-        let mut planes = planes.into_iter();
-        let mut samples = planes.next().unwrap_or_default();
-        planes.for_each(|plane| samples.extend_from_slice(&plane));
+        let samples = match channels {
+            1 => planes.swap_remove(0),
+            _ => planes.concat(),
+        };
         Audio::new(rate, channels, samples)
     }
 }
@@ -336,15 +332,26 @@ impl<'a> Stream<'a> {
         Ok(sought.actual_ts.get().max(0) as u64)
     }
 
-    /// Decodes the next packet into a run of samples for each channel. Returns the number of frames;
-    /// `None` at the end.
-    fn next(&mut self, info: &AudioInfo, into: &mut Vec<Vec<f32>>) -> Result<Option<usize>> {
+    /// Decodes the next packet, which has to begin at this frame if that is known, into a run of samples for
+    /// each channel. Returns the number of frames; `None` at the end.
+    fn next(
+        &mut self,
+        info: &AudioInfo,
+        at: Option<u64>,
+        into: &mut Vec<Vec<f32>>,
+    ) -> Result<Option<usize>> {
         loop {
             let Some(packet) = self.format.next_packet().map_err(error_of)? else {
                 return Ok(None);
             };
             if packet.track_id != self.track {
                 continue;
+            }
+            let begins = packet.pts.get();
+            if let Some(at) = at.filter(|&at| begins != at as i64) {
+                return Err(Error::corrupt(format!(
+                    "frame {begins} comes after frame {at}"
+                )));
             }
             let decoded = self.decoder.decode(&packet).map_err(error_of)?;
             let spec = decoded.spec();
@@ -362,9 +369,12 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Returns a WAV file whose lengths were not known when its header was written (all bits of them are
-/// set, or none), or whose outer length is too small for its samples, with the lengths that it has; any
-/// other file as it is.
+/// Least length of samples that a program writes for one that it does not know yet: sox this, others
+/// 2^31 or 2^32 - 1.
+const UNKNOWN: u32 = 0x7fff_0000;
+
+/// Returns a WAV file whose lengths were not known when its header was written, or whose outer length is
+/// too small for its samples, with the lengths that it has; any other file as it is.
 fn with_lengths(bytes: &[u8]) -> Cow<'_, [u8]> {
     let Some((&[b'R', b'I', b'F', b'F', riff @ .., b'W', b'A', b'V', b'E'], mut rest)) =
         bytes.split_first_chunk::<12>()
@@ -376,7 +386,8 @@ fn with_lengths(bytes: &[u8]) -> Cow<'_, [u8]> {
         let len = u32::from_le_bytes([a, b, c, d]);
         let start = bytes.len() - chunk.len();
         if id == *b"data" {
-            let is_unknown = len == u32::MAX || len == 0 && matches!(riff, 0 | u32::MAX);
+            let is_unknown = len >= UNKNOWN && len as usize > chunk.len()
+                || len == 0 && matches!(riff, 0 | u32::MAX);
             let is_outside = u64::from(riff) + 8 < start as u64 + u64::from(len);
             if is_unknown || is_outside {
                 let length = |len: usize| u32::try_from(len).unwrap_or(u32::MAX - 1).to_le_bytes();
@@ -419,7 +430,9 @@ fn error_of(fault: Fault) -> Error {
         Fault::SeekError(SeekErrorKind::OutOfRange) => Error::truncated("it ends before the part"),
         Fault::Unsupported(what) => Error::unsupported(what),
         Fault::LimitError(what) => Error::limit(what),
-        Fault::ResetRequired => Error::unsupported("audio whose parameters change"),
+        Fault::ResetRequired => {
+            Error::unsupported("a chained file, or one whose parameters change")
+        }
         other => Error::corrupt(other.to_string()),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use datapipes::{Arity, Context, Graph, Hints, Items, Pipe, Result, Rng, Tensor, Weigh};
 
+use crate::audio::MOST;
 use crate::{Audio, DecodeAudio, LogMel, Resampler, random_part};
 
 /// Number of rates whose filters a step keeps.
@@ -42,8 +43,8 @@ impl DecodeAudioGraphExt for Graph<Bytes> {
 /// Transforms, for a graph of [`Audio`]. Import it with the [`prelude`](crate::prelude).
 ///
 /// All run on the CPU workers, on many recordings at once, and keep order; neighbouring steps run as
-/// one segment. For audio inside of samples, use the methods of [`Audio`] in
-/// [`try_map`](Graph::try_map).
+/// one segment. A wrong setting is reported when the loader is built. For audio that is a field of a
+/// sample, use the methods of [`Audio`] in [`try_map`](Graph::try_map).
 ///
 /// # Examples
 /// ```
@@ -59,11 +60,11 @@ pub trait AudioGraphExt: sealed::Sealed {
     /// Makes one channel, the mean of all; see [`Audio::to_mono`].
     fn to_mono(self) -> Graph<Audio>;
 
-    /// Changes the sampling rate, whatever the rate of each item is; see [`Resampler`]. The filters of
-    /// the last 16 rates are kept.
+    /// Changes the sampling rate, whatever the rate of each item is; see [`Resampler`]. The filters for up
+    /// to 16 rates are kept, at most 64 MiB.
     ///
     /// # Errors
-    /// As [`Resampler::new`], for the item.
+    /// As [`Resampler::new`] and [`Resampler::resample`], for the item.
     fn resample(self, rate: u32) -> Graph<Audio>;
 
     /// Cuts each item to its first frames, or adds silence; see [`Audio::fit`].
@@ -93,15 +94,18 @@ impl AudioGraphExt for Graph<Audio> {
     fn resample(self, rate: u32) -> Graph<Audio> {
         let known: Mutex<HashMap<u32, Arc<Resampler>>> = Mutex::default();
         let settings = format!("to {rate} Hz");
-        self.pipe(Step::new("resample", settings, move |audio: Audio, _| {
+        let step = Step::new("resample", settings, move |audio: Audio, _| {
             if audio.rate() == rate {
                 return Ok(audio);
             }
-            let mut filters = known.lock().unwrap_or_else(PoisonError::into_inner);
-            let filter = match filters.get(&audio.rate()) {
-                Some(filter) => filter.clone(),
+            let filters = || known.lock().unwrap_or_else(PoisonError::into_inner);
+            let filter = filters().get(&audio.rate()).cloned();
+            let filter = match filter {
+                Some(filter) => filter,
                 None => {
+                    // Others do not wait while it is computed.
                     let filter = Arc::new(Resampler::new(audio.rate(), rate)?);
+                    let mut filters = filters();
                     if filters.len() == RATES {
                         filters.clear();
                     }
@@ -109,21 +113,21 @@ impl AudioGraphExt for Graph<Audio> {
                     filter
                 }
             };
-            drop(filters);
             filter.resample(&audio)
-        }))
+        });
+        self.pipe(step.check(rate > 0))
     }
 
     fn fit(self, frames: usize) -> Graph<Audio> {
         let settings = format!("{frames} frames");
         let fit = move |audio: Audio, _: &mut Rng| Ok(audio.fit(frames));
-        self.pipe(Step::new("fit", settings, fit))
+        self.pipe(Step::new("fit", settings, fit).check(frames as u64 <= MOST))
     }
 
     fn random_part(self, frames: usize) -> Graph<Audio> {
         let settings = format!("{frames} frames");
         let part = move |audio: Audio, rng: &mut Rng| Ok(random_part(&audio, frames, rng));
-        self.pipe(Step::new("random_part", settings, part))
+        self.pipe(Step::new("random_part", settings, part).check(frames as u64 <= MOST))
     }
 
     fn log_mel(self, log_mel: LogMel) -> Graph<Tensor> {
@@ -134,7 +138,7 @@ impl AudioGraphExt for Graph<Audio> {
 
     fn to_tensor(self) -> Graph<Tensor> {
         self.pipe(Step::new("to_tensor", "", |audio: Audio, _| {
-            audio.into_tensor()
+            Ok(audio.into_tensor())
         }))
     }
 }
@@ -151,6 +155,7 @@ mod sealed {
 struct Step<F> {
     name: &'static str,
     settings: String,
+    problem: Option<String>,
     f: Arc<F>,
 }
 
@@ -160,7 +165,18 @@ impl<F> Step<F> {
         F: Fn(Audio, &mut Rng) -> Result<Out> + Send + Sync + 'static,
     {
         let (settings, f) = (settings.into(), Arc::new(f));
-        Step { name, settings, f }
+        Step {
+            name,
+            settings,
+            problem: None,
+            f,
+        }
+    }
+
+    /// Refuses the graph unless its settings are right.
+    fn check(self, is_right: bool) -> Self {
+        let problem = (!is_right).then(|| self.settings.clone());
+        Step { problem, ..self }
     }
 }
 
@@ -184,6 +200,7 @@ where
         Hints::shardable()
             .arity(Arity::One)
             .settings(&self.settings)
+            .problem(self.problem.as_deref())
     }
     fn weigh(&self, item: &Out) -> Option<usize> {
         Some(item.weigh())

@@ -3,7 +3,7 @@
 //!
 //! - **Decode** WAV, AIFF, FLAC, MP3 and Ogg Vorbis, or only some seconds of a long recording:
 //!   [`decode()`], [`DecodeAudio`]; the header alone: [`AudioInfo`]. Opus, AAC and WMA are not read.
-//!   Truncated or damaged files are an error, never silence.
+//!   [`DecodeAudio::decode`] says which damage is an error.
 //! - **Transform** an [`Audio`]: [`Audio::to_mono`], [`Audio::resample`], [`Audio::fit`],
 //!   [`random_part`]; to a tensor by [`Audio::into_tensor`].
 //! - **Features**: [`LogMel`] has those of Whisper, and others.
@@ -29,7 +29,7 @@
 //! ```
 //!
 //! Recordings of different lengths are cut to one by [`fit`](AudioGraphExt::fit), or padded in their
-//! batch by [`Graph::padded`](datapipes::Graph).
+//! batch by [`Graph::padded_batch`](datapipes::Graph::padded_batch).
 
 mod audio;
 mod decode;

@@ -14,11 +14,12 @@ const FLOOR: f32 = 1e-10;
 
 /// The log-mel spectrogram of mono audio: a tensor `[mels, frames]` of `f32`.
 ///
-/// Each frame is the power spectrum of `fft` samples in a Hann window around every `hop`-th sample,
-/// the audio being reflected at its ends; it is summed in triangular bands that are as wide as each
-/// other on Slaney's mel scale, from 0 Hz to half the rate, and have the same area (librosa's
-/// `melspectrogram` by default). [`new`](LogMel::new) takes the natural logarithm.
-/// [`whisper`](LogMel::whisper) makes the features of OpenAI's Whisper.
+/// Each frame is the power spectrum of `fft` samples around every `hop`-th sample, in a Hann window;
+/// the audio is reflected at its ends. Triangular bands of equal width on Slaney's mel scale, from 0 Hz
+/// to half the rate and each of area 1, sum it (librosa's `melspectrogram` by default). A band without
+/// a frequency of the spectrum, as with many mels and a short window, is always the least value.
+/// [`new`](LogMel::new) takes the natural logarithm, [`whisper`](LogMel::whisper) makes the features of
+/// OpenAI's Whisper.
 ///
 /// # Examples
 /// ```
@@ -51,12 +52,12 @@ impl LogMel {
     /// logarithm of the power in each band, at least `ln(1e-10)`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a number is 0, or `fft` is 1 or more than
-    /// 2^20.
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a number is 0, `fft` is 1 or more than
+    /// 2^20, or `mels` is more than 4,096.
     pub fn new(rate: u32, fft: usize, hop: usize, mels: usize) -> Result<LogMel> {
         if rate == 0 || hop == 0 || !(1..=4096).contains(&mels) || !(2..=1 << 20).contains(&fft) {
             return Err(Error::config(format!(
-                "a spectrogram at {rate} Hz of {mels} mels, {fft} samples each {hop}"
+                "a spectrogram at {rate} Hz of {mels} mels, {fft} samples every {hop}"
             )));
         }
         let window = (0..fft).map(|n| (n as f64 * PI / fft as f64).sin().powi(2) as f32);
@@ -70,7 +71,7 @@ impl LogMel {
         })
     }
 
-    /// Makes the input of Whisper: audio at 16 kHz, windows of 400 samples each 160, `mels` of 80, or
+    /// Makes the input of Whisper: audio at 16 kHz, 400 samples every 160, `mels` of 80, or
     /// 128 for `large-v3`; `samples / 160` frames. The decimal logarithm is cut 8 below the greatest
     /// value, and scaled by `(value + 4) / 4`. Whisper takes 30 s, which
     /// [`fit(480_000)`](Audio::fit) makes of any recording.
@@ -87,31 +88,33 @@ impl LogMel {
     /// Computes the spectrogram.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the audio is empty, has another rate, or
-    /// more than one channel.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the audio has no frame of the spectrogram,
+    /// another rate, or more than one channel; [`ErrorKind::Corrupt`](datapipes::ErrorKind::Corrupt) if a
+    /// sample is infinite or no number.
     pub fn of(&self, audio: &Audio) -> Result<Tensor> {
-        if audio.rate() != self.rate || audio.channels() != 1 || audio.frames() == 0 {
+        let least = if self.whisper { self.hop } else { 1 };
+        if audio.rate() != self.rate || audio.channels() != 1 || audio.frames() < least {
             let rate = self.rate;
             return Err(Error::shape(format!(
-                "{audio:?} for a spectrogram of one channel at {rate} Hz"
+                "{audio:?} for a spectrogram of one channel at {rate} Hz, of at least {least} samples"
             )));
         }
         let samples = audio.samples();
+        if samples.iter().any(|sample| !sample.is_finite()) {
+            return Err(Error::corrupt("a sample is infinite or no number"));
+        }
         let frames = samples.len() / self.hop + usize::from(!self.whisper);
         let mut values = vec![0.0; self.bands.len() * frames];
         let (mut input, mut spectrum) = (self.plan.make_input_vec(), self.plan.make_output_vec());
         let mut scratch = self.plan.make_scratch_vec();
-        let mut power = vec![0.0; spectrum.len()];
+        let mut power = Vec::with_capacity(spectrum.len());
         for frame in 0..frames {
             self.cut(samples, frame * self.hop, &mut input);
             self.plan
                 .process_with_scratch(&mut input, &mut spectrum, &mut scratch)
                 .map_err(|error| Error::shape(error.to_string()))?;
-            let norms = spectrum.iter().map(|value| value.norm_sqr());
-            power
-                .iter_mut()
-                .zip(norms)
-                .for_each(|(to, norm)| *to = norm);
+            power.clear();
+            power.extend(spectrum.iter().map(|value| value.norm_sqr()));
             for (mel, band) in self.bands.iter().enumerate() {
                 let pairs = band.weights.iter().zip(&power[band.first..]);
                 let sum: f32 = pairs.map(|(weight, power)| weight * power).sum();
@@ -143,9 +146,8 @@ impl LogMel {
         if !self.whisper {
             return values.iter_mut().for_each(|value| *value = value.ln());
         }
-        values.iter_mut().for_each(|value| *value = value.log10());
-        let most = values.iter().copied().fold(f32::MIN, f32::max);
-        let scaled = |value: f32| (value.max(most - 8.0) + 4.0) / 4.0;
+        let least = values.iter().copied().fold(FLOOR, f32::max).log10() - 8.0;
+        let scaled = |value: f32| (value.log10().max(least) + 4.0) / 4.0;
         values.iter_mut().for_each(|value| *value = scaled(*value));
     }
 }
@@ -213,7 +215,7 @@ impl fmt::Debug for LogMel {
         let like = if self.whisper { ", as Whisper" } else { "" };
         write!(
             f,
-            "LogMel({mels} mels at {} Hz, {fft} samples each {hop}{like})",
+            "LogMel({mels} mels at {} Hz, {fft} samples every {hop}{like})",
             self.rate
         )
     }

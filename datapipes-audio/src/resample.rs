@@ -5,13 +5,14 @@ use std::f64::consts::PI;
 use datapipes::{Error, Result};
 
 use crate::Audio;
+use crate::audio::MOST;
 
 /// Zero crossings of the filter on each side, and its cutoff as a part of the lower Nyquist
 /// frequency: torchaudio's defaults.
 const ZEROS: f64 = 6.0;
 const ROLLOFF: f64 = 0.99;
-/// Greatest number of coefficients, 64 MiB of them.
-const MOST: u64 = 16 << 20;
+/// Greatest number of coefficients, 4 MiB of them.
+const MOST_TAPS: u64 = 1 << 20;
 
 /// A change of the sampling rate by band-limited interpolation: a sinc filter of six zero crossings a
 /// side in a Hann window, as `torchaudio.functional.resample` has it by default
@@ -48,9 +49,10 @@ impl Resampler {
     /// Computes the filter between two rates, in frames a second.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a rate is 0, or the filter would have
-    /// more than 16 million coefficients, as between rates with no common divisor and a ratio of
-    /// thousands.
+    /// [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a rate is 0.
+    /// [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if the filter would have more than 2^20
+    /// coefficients: it has 13 to 15 times the higher rate, after both were divided by their greatest
+    /// common divisor.
     pub fn new(from: u32, to: u32) -> Result<Resampler> {
         if from == 0 || to == 0 {
             return Err(Error::config(format!("resampling from {from} to {to} Hz")));
@@ -61,13 +63,13 @@ impl Resampler {
         let cutoff = f64::from(period.min(phases)) * ROLLOFF / f64::from(period);
         let half = ZEROS / cutoff;
         let taps = 2 * half.ceil() as u64 + 1;
-        if taps * u64::from(phases) > MOST {
-            return Err(Error::config(format!(
-                "resampling from {from} to {to} Hz takes {} coefficients, more than {MOST}",
-                taps * u64::from(phases)
+        let size = taps.saturating_mul(phases.into());
+        if size > MOST_TAPS {
+            return Err(Error::limit(format!(
+                "resampling from {from} to {to} Hz takes {size} coefficients, more than {MOST_TAPS}"
             )));
         }
-        let (mut starts, mut filter) = (Vec::new(), Vec::new());
+        let (mut starts, mut filter) = (Vec::new(), Vec::with_capacity(size as usize));
         for phase in 0..phases {
             let at = f64::from(phase) * f64::from(period) / f64::from(phases);
             let start = (at - half).ceil();
@@ -91,7 +93,8 @@ impl Resampler {
     ///
     /// # Errors
     /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the audio has another rate than the one
-    /// that the filter was made for.
+    /// that the filter was made for. [`ErrorKind::Limit`](datapipes::ErrorKind::Limit) if the result
+    /// would have more than 2^28 samples.
     pub fn resample(&self, audio: &Audio) -> Result<Audio> {
         let (from, to) = self.rates;
         if audio.rate() != from {
@@ -100,7 +103,16 @@ impl Resampler {
                 audio.rate()
             )));
         }
-        let frames = (audio.frames() * self.to).div_ceil(self.from);
+        if from == to {
+            return Ok(audio.clone());
+        }
+        let frames = (audio.frames() as u128 * self.to as u128).div_ceil(self.from as u128);
+        if frames.saturating_mul(audio.channels() as u128) > MOST.into() {
+            return Err(Error::limit(format!(
+                "{audio:?} has {frames} frames at {to} Hz"
+            )));
+        }
+        let frames = frames as usize;
         let mut samples = Vec::with_capacity(frames * audio.channels());
         for channel in 0..audio.channels() {
             let input = audio.channel(channel);

@@ -1,7 +1,7 @@
 //! Resampling and spectrograms beside those of torchaudio, Transformers and librosa
 //! (`data/make.py`).
 
-use datapipes::ErrorKind::{Config, Shape};
+use datapipes::ErrorKind::{Config, Corrupt, Limit, Shape};
 use datapipes_audio::{Audio, LogMel, Resampler, decode};
 
 fn file(name: &str) -> Vec<u8> {
@@ -70,18 +70,22 @@ fn few_samples_or_none_are_resampled() {
 
 #[test]
 fn filters_that_cannot_be_made_are_refused() {
-    for (from, to) in [
-        (0, 8_000),
-        (8_000, 0),
-        (u32::MAX, u32::MAX - 1),
-        (1, u32::MAX),
+    for (from, to, kind) in [
+        (0, 8_000, Config),
+        (8_000, 0, Config),
+        (u32::MAX, u32::MAX - 1, Limit),
+        (1, u32::MAX, Limit),
     ] {
         assert_eq!(
             Resampler::new(from, to).unwrap_err().kind(),
-            Config,
+            kind,
             "{from} to {to}"
         );
     }
+    let same = Resampler::new(22_050, 22_050).unwrap();
+    assert_eq!(same.resample(&left()).unwrap(), left());
+    let long = Audio::new(1, 1, vec![0.0; 1_000_000]).unwrap();
+    assert_eq!(long.resample(48_000).unwrap_err().kind(), Limit);
     let resampler = Resampler::new(44_100, 16_000).unwrap();
     assert_eq!(resampler.resample(&left()).unwrap_err().kind(), Shape);
 }
@@ -134,7 +138,12 @@ fn other_audio_and_settings_are_refused() {
     let whisper = LogMel::whisper(80).unwrap();
     let stereo = decode(&file("s16.wav")).unwrap().resample(16_000).unwrap();
     let empty = Audio::new(16_000, 1, vec![]).unwrap();
-    for audio in [left(), stereo, empty] {
+    let short = Audio::new(16_000, 1, vec![0.0; 159]).unwrap();
+    for value in [f32::NAN, f32::INFINITY] {
+        let audio = Audio::new(16_000, 1, vec![value; 400]).unwrap();
+        assert_eq!(whisper.of(&audio).unwrap_err().kind(), Corrupt);
+    }
+    for audio in [left(), stereo, empty, short] {
         assert_eq!(whisper.of(&audio).unwrap_err().kind(), Shape, "{audio:?}");
     }
     for (rate, fft, hop, mels) in [

@@ -98,14 +98,32 @@ fn wrong_settings_end_before_the_first_item() {
         error.contains("decode_audio") && error.contains("NaN"),
         "{error}"
     );
-    // The rate of an item is known with the item.
-    let error = Graph::from_vec(files())
-        .decode_audio()
-        .resample(0)
-        .collect()
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.node()),
-        (ErrorKind::Config, Some("resample"))
-    );
+    let audio = || Graph::from_vec(files()).decode_audio();
+    for (graph, said) in [
+        (audio().resample(0), "resample: to 0 Hz"),
+        (audio().fit(usize::MAX), "fit: 18446744073709551615 frames"),
+    ] {
+        let error = DataLoader::builder(graph).build().unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_file_of_an_odd_rate_can_be_skipped() {
+    let with_rate = |rate: u32| {
+        let mut wav = file("s16.wav").to_vec();
+        wav[24..28].copy_from_slice(&rate.to_le_bytes());
+        Bytes::from(wav)
+    };
+    // A filter that is too large, and a second that becomes an hour of samples.
+    let odd = [2_000_003, 1];
+    for rate in odd {
+        let graph = Graph::from_vec(vec![with_rate(rate), file("s16.wav")]).decode_audio();
+        let loader = DataLoader::builder(graph.resample(if rate == 1 { 384_000 } else { 16_000 }))
+            .on_error(OnError::skip(1))
+            .build()
+            .unwrap();
+        let items: Vec<_> = loader.epoch(0).into_iter().collect();
+        assert!(items.len() == 1 && items[0].is_ok(), "{rate} Hz: {items:?}");
+    }
 }

@@ -22,11 +22,11 @@ pub struct RecordPosition {
     pub record: u64,
     /// Number of lines before it, for a format that counts lines.
     pub line: u64,
-    /// True for bytes that are cut from a file, whose end is checked by who cut them.
+    /// True if the bytes are a block of a file: the splitter checks the end of the file.
     pub(crate) part: bool,
 }
 
-/// In a checkpoint, where it is never of a part.
+/// Encodes the position in a checkpoint, which is never that of a block.
 impl Wire for RecordPosition {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.offset.encode(to)?;

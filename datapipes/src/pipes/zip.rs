@@ -42,10 +42,16 @@ impl Zip {
     }
 }
 
-/// Returns the node and the item of an error. Another error of these is the same one, of which a fork
-/// has given a copy to each side: one pair is lost.
-fn failed(error: &Error) -> Option<(String, Origin)> {
-    Some((error.node()?.to_owned(), error.item()?.clone()))
+/// Returns true if an error is none of those that came in the same place before. A fork gives a copy
+/// of an error, with the same node and item, to each side, and one pair is lost.
+fn is_new(error: &Error, before: &mut Vec<(String, Origin)>) -> bool {
+    let (Some(node), Some(item)) = (error.node(), error.item()) else {
+        return true;
+    };
+    let of = (node.to_owned(), item.clone());
+    let is_new = !before.contains(&of);
+    before.push(of);
+    is_new
 }
 
 macro_rules! zip {
@@ -73,13 +79,15 @@ macro_rules! zip {
                             }
                         )*
                         if let Some(ended) = ended {
-                            let mut longer = None;
+                            let (mut longer, mut errors) = (None, Vec::new());
                             $(
                                 longer = longer.or($name.as_ref().map(|_| $place));
                                 match $name {
-                                    Some(Err(error)) => out.emit(Err(error)).await,
+                                    Some(Err(error)) if is_new(&error, &mut errors) => {
+                                        out.emit(Err(error)).await;
+                                    }
                                     Some(Ok(_)) => cx.count_dropped(1),
-                                    None => {}
+                                    Some(Err(_)) | None => {}
                                 }
                             )*
                             if strict && let Some(longer) = longer {
@@ -99,16 +107,13 @@ macro_rules! zip {
                             // An error takes an item's place: the item that would be its partner is
                             // left out.
                             ($($name,)*) => {
-                                let mut given = Vec::new();
+                                let mut errors = Vec::new();
                                 $(
                                     match $name {
-                                        Err(error) => {
-                                            let of = failed(&error);
-                                            if of.is_none() || !given.contains(&of) {
-                                                given.push(of);
-                                                out.emit(Err(error)).await;
-                                            }
+                                        Err(error) if is_new(&error, &mut errors) => {
+                                            out.emit(Err(error)).await;
                                         }
+                                        Err(_) => {}
                                         Ok(_) => cx.count_dropped(1),
                                     }
                                 )*

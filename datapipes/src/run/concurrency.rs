@@ -41,14 +41,14 @@ use std::time::Duration;
 pub(crate) const PROBE: usize = 8;
 /// Time after which the data is not near, if none of the first morsels has completed.
 const PROBE_TIME: Duration = Duration::from_millis(8);
-/// Time after which morsels that are due begin even if answers are on the way, and no more are due before
-/// one has completed.
+/// Time after which morsels that are due begin even if answers are on the way, but for those that keep the
+/// threads [busy](BUSY), and no more are due before one has completed.
 const LAST: Duration = Duration::from_millis(64);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.
 const ARRIVING: u64 = 4;
-/// Part of the time so far that threads spent in the first morsels, above which no more begin: what
-/// arrives so fast is near, however long it takes.
+/// No more morsels begin while threads, all together, have spent more than one part in so many of the time
+/// so far in the first ones: what arrives so fast is near, however long it takes.
 const BUSY: u32 = 4;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
