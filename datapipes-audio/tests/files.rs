@@ -172,7 +172,7 @@ fn what_is_no_audio_is_refused() {
         (&file("s16.wav")[..40], Truncated, "ends"),
     ] {
         let error = decode(bytes).unwrap_err();
-        
+
         assert!(
             error.kind() == kind && error.to_string().contains(said),
             "{error}"

@@ -101,15 +101,16 @@ impl Explain<'_> {
             (Work::Cpu, None) => {
                 write!(f, "CPU, {workers} workers, up to {most} morsels in flight")
             }
-            (Work::Io, None) if segment.seldom_waits => write!(
-                f,
-                "I/O by the {workers} workers; where it waits, {start} in flight at first and up to {most} as it pays"
-            ),
-            (Work::Io, None) if start == most => write!(f, "I/O, up to {most} in flight"),
-            (Work::Io, None) => write!(
-                f,
-                "I/O, {start} in flight at first and up to {most} as it pays"
-            ),
+            (Work::Io, None) => {
+                match segment.seldom_waits {
+                    true => write!(f, "I/O by the {workers} workers; where it waits, ")?,
+                    false => f.write_str("I/O, ")?,
+                }
+                match start == most {
+                    true => write!(f, "up to {most} in flight"),
+                    false => write!(f, "{start} in flight at first and up to {most} as it pays"),
+                }
+            }
         }?;
         write!(f, ", {} order]", segment.order)
     }

@@ -305,7 +305,10 @@ impl Plan {
             .filter(|segment| segment.work == Work::Io)
         {
             let above = flow.nodes[segment.nodes[0]].inputs[0].0;
-            segment.start = needed[above].min(IO_START).min(segment.concurrency);
+            segment.start = match segment.set_by_user {
+                true => segment.concurrency,
+                false => needed[above].min(IO_START).min(segment.concurrency),
+            };
         }
     }
 
