@@ -4,8 +4,6 @@ use std::fmt;
 
 use datapipes::{Error, Reader, Result, Rng, Tensor, Weigh, Wire, Writer};
 
-use crate::Resampler;
-
 /// Greatest number of samples that a file may have by default, and that any step makes: 1 GiB of them.
 pub(crate) const MOST: u64 = 1 << 28;
 
@@ -91,14 +89,6 @@ impl Audio {
         self.samples.truncate(frames);
         self.channels = 1;
         self
-    }
-
-    /// Returns the audio at another rate; see [`Resampler`].
-    ///
-    /// # Errors
-    /// As [`Resampler::new`] and [`Resampler::resample`].
-    pub fn resample(self, rate: u32) -> Result<Audio> {
-        Resampler::new(self.rate, rate)?.resample(&self)
     }
 
     /// Returns `frames` frames from frame `start` on. Those beyond the end are silence, while

@@ -127,6 +127,16 @@ impl Resampler {
     }
 }
 
+impl Audio {
+    /// Returns the audio at another rate; see [`Resampler`].
+    ///
+    /// # Errors
+    /// As [`Resampler::new`] and [`Resampler::resample`].
+    pub fn resample(self, rate: u32) -> Result<Audio> {
+        Resampler::new(self.rate(), rate)?.resample(&self)
+    }
+}
+
 /// Returns the sum of the frames from `first` on, each times its coefficient.
 fn filtered(input: &[f32], first: isize, filter: &[f32]) -> f32 {
     let before = usize::try_from(-first).unwrap_or(0).min(filter.len());

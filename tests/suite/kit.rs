@@ -285,6 +285,10 @@ pub fn nodes<'a>(
             let Some((kind, of)) = head.split_once(" for ") else {
                 continue;
             };
+            // The template of a macro.
+            if head.contains('$') {
+                continue;
+            }
             let is_node = |known| kind.contains(&format!(" {known}"));
             // Methods of a node's trait make no node.
             if !KINDS.iter().any(is_node) || kind.ends_with("Ext") {
@@ -305,6 +309,17 @@ pub fn nodes<'a>(
                 names.push(snake_case(of));
             }
             nodes.extend(names.into_iter().map(|name| (of.to_owned(), name)));
+        }
+        // A macro writes both joins of a type, with the names of their nodes.
+        for call in file.text.split("\njoins_by_key!(").skip(1) {
+            let call = call.split(')').next().unwrap_or_default();
+            let types = [ident(call), "LeftJoin"].into_iter();
+            let names = call.split('"').skip(1).step_by(2);
+            nodes.extend(
+                types
+                    .zip(names)
+                    .map(|(of, name)| (of.to_owned(), name.to_owned())),
+            );
         }
     }
     nodes

@@ -47,8 +47,8 @@ const LAST: Duration = Duration::from_millis(64);
 /// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
 /// object comes in many pieces.
 const ARRIVING: u64 = 4;
-/// No more morsels begin while threads, all together, have spent more than one part in so many of the time
-/// so far in the first ones: what arrives so fast is near, however long it takes.
+/// Divisor of the time so far: while threads, all together, have spent more than that part of it in the
+/// first morsels, no more begin. What arrives so fast is near, however long it takes.
 const BUSY: u32 = 4;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;

@@ -6,8 +6,10 @@
 
 use bytes::{Buf, Bytes};
 
-use super::folder::Id;
 use crate::stores::Meta;
+
+/// Name of an entry: a hash, so that no key ever becomes a path.
+pub(super) type Id = blake3::Hash;
 
 const MAGIC: &[u8; 8] = b"dpcache1";
 const SUM: usize = MAGIC.len() + 32;

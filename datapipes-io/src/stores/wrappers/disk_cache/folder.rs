@@ -20,11 +20,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use super::super::Evict;
-use super::entry::Entry;
+use super::entry::{Entry, Id};
 use crate::sync::lock;
-
-/// Name of an entry: a hash, so that no key ever becomes a path.
-pub(super) type Id = blake3::Hash;
 
 /// Maximum time for which another process may hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -17,8 +17,8 @@ use futures::stream::BoxStream;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use self::entry::Entry;
-use self::folder::{Folder, Id};
+use self::entry::{Entry, Id};
+use self::folder::Folder;
 use super::Evict;
 use super::single_flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
