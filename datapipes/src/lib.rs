@@ -38,7 +38,8 @@
 //!   function from stream to stream, [`Pipe`] if the executor should spread it over workers;
 //!   [`Source`] for data from elsewhere.
 //! - Files, stores (HTTP, S3, …), archives and WebDataset samples are in the crate `datapipes-io`,
-//!   data sets in databases in `datapipes-tables`, pictures in `datapipes-image`, tokenizers and
+//!   data sets in databases in `datapipes-tables`, pictures in `datapipes-image`,
+//!   recordings in `datapipes-audio`, tokenizers and
 //!   packing in `datapipes-text`; `datapipes-burn` and `datapipes-candle` give batches to those
 //!   frameworks. The program `datapipes` of `datapipes-cli` prints files, tokenizes texts
 //!   and watches running loaders.

@@ -65,7 +65,7 @@ impl Claim {
     /// Counts an output, or the end. Returns an error if the pipe does not do as it says.
     fn check<T: Send + 'static>(&mut self, output: Option<&Chunk<T>>) -> Option<Error> {
         if output.is_some_and(ends) {
-            // What follows an error that ends the epoch does not matter.
+            // The epoch ends with this error, so the number of later outputs is not checked.
             self.arity = Arity::Any;
         }
         self.given += output.map_or(0, |chunk| chunk.len() as u64);

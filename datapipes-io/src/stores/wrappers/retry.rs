@@ -429,7 +429,7 @@ impl<S: Store> Store for Retry<S> {
             prefix: prefix.to_owned(),
             last: None,
             given: 0,
-            behind: None,
+            repeated: None,
             failed: 0,
             failed_again: 0,
             ascending: true,
@@ -455,9 +455,9 @@ struct Listing<S> {
     last: Option<String>,
     given: u64,
     ascending: bool,
-    /// Number of already returned entries seen in the current listing, as long as it has begun again
-    /// and returned nothing.
-    behind: Option<u64>,
+    /// Number of entries that the current listing repeats so far; `None` if it is the first, or has given
+    /// an entry that is new.
+    repeated: Option<u64>,
     /// Number of errors that were returned, and of those in the current listing.
     failed: u64,
     failed_again: u64,
@@ -468,7 +468,9 @@ impl<S: Store> Listing<S> {
     async fn next(&mut self) -> Result<Option<Meta>, (Error, bool)> {
         loop {
             match self.listed.next().await {
-                None if self.behind.is_some_and(|known| known < self.given) && !self.ascending => {
+                None if self.repeated.is_some_and(|known| known < self.given)
+                    && !self.ascending =>
+                {
                     return Err((self.changed(), false));
                 }
                 None => return Ok(None),
@@ -478,7 +480,7 @@ impl<S: Store> Listing<S> {
                         .await
                         .map_err(|error| (error, false))?;
                     self.listed = self.shared.inner.list(&self.prefix);
-                    (self.behind, self.failed_again) = (Some(0), 0);
+                    (self.repeated, self.failed_again) = (Some(0), 0);
                 }
                 Some(Err(error)) => {
                     self.failed_again += 1;
@@ -488,7 +490,7 @@ impl<S: Store> Listing<S> {
                     }
                 }
                 Some(Ok(meta)) => {
-                    match (&mut self.behind, &self.last) {
+                    match (&mut self.repeated, &self.last) {
                         (Some(_), Some(last)) if self.ascending && meta.key <= *last => continue,
                         (Some(known), Some(last)) if !self.ascending && *known < self.given => {
                             *known += 1;
@@ -499,7 +501,7 @@ impl<S: Store> Listing<S> {
                         }
                         _ => {}
                     }
-                    self.behind = None;
+                    self.repeated = None;
                     self.ascending &= self.last.as_ref().is_none_or(|last| *last < meta.key);
                     self.last = Some(meta.key.clone());
                     self.given += 1;

@@ -442,7 +442,7 @@ impl Used<'_> {
 
 impl Drop for Used<'_> {
     fn drop(&mut self) {
-        // What was freed before something failed is free.
+        // Room that was made is counted as free, although the write that needed it has failed.
         if self.written.is_some_and(|written| written != self.bytes) {
             let _ = self.write();
         }
