@@ -29,7 +29,11 @@
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time. So do
 //! those that keep the threads busy: more of them would come no sooner.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
-//! as in TCP's slow start.
+//! as in TCP's slow start. The first answers also show how large the objects are, so that small ones
+//! get more at once, and large ones fewer.
+//!
+//! A morsel that begins when more are in flight than ever before may have to connect first, so its
+//! duration does not count after the first round.
 //!
 //! The code reads no clock; the caller passes the time. The limit of one store, over all its
 //! readers, is `Limit` of `datapipes-io`.
@@ -44,12 +48,15 @@ const PROBE_TIME: Duration = Duration::from_millis(8);
 /// Time after which morsels that are due begin even if answers are on the way, but for those that keep the
 /// threads [busy](BUSY), and no more are due before one has completed.
 const LAST: Duration = Duration::from_millis(64);
-/// Number of polls of a morsel in vain, on average, that show that its answer is on the way: a large
-/// object comes in many pieces.
-const ARRIVING: u64 = 4;
-/// Divisor of the time so far: while threads, all together, have spent more than that part of it in the
-/// first morsels, no more begin. What arrives so fast is near, however long it takes.
+/// Number of polls of a morsel in vain, on average, since the last look, that show that its answer is on
+/// the way: a large object comes in many pieces. To connect takes up to six.
+const ARRIVING: u64 = 8;
+/// Divisor of the time since the last look: while threads, all together, spend more than that part of it
+/// in the first morsels, no more begin. What arrives so fast is near, however long it takes.
 const BUSY: u32 = 4;
+/// Bytes a nanosecond of a slow link and of a fast one. The first answers show how large and how far the
+/// objects are: as many as fill the slow one are in flight then, and no more than fill the fast one.
+const LINKS: (f64, f64) = (0.1, 2.0);
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
 /// Time, in nanoseconds, for which a request may wait in a queue: so short a queue costs neither memory
@@ -72,11 +79,13 @@ const ROUNDS: usize = 8;
 /// that waited for a slow one are taken at once.
 const LEAST_ROUND: u64 = 16_000_000;
 /// Duration of a morsel below which a trial costs little, in nanoseconds.
-const SHORT: f64 = 16e6;
+const SHORT: f64 = 32e6;
 /// Least number of morsels in a round, whose durations differ.
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
 const PART: usize = 3;
+/// Least number that is tried: one alone waits for its own requests, and a server for it.
+const LEAST_PART: usize = 2;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;
 /// Number of crowded rounds between two such trials, at first and at most; also before the first one
@@ -117,6 +126,23 @@ struct Measured {
     hold: u32,
 }
 
+/// The end of a morsel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    /// Its duration, in nanoseconds.
+    pub took: f64,
+    /// Number of morsels that have ended so far: those that wait for an earlier one, too.
+    pub complete: usize,
+    /// Time, in nanoseconds.
+    pub now: u64,
+    /// True if the consumer waited for the morsel.
+    pub wanted: bool,
+    /// True if more were in flight at its begin than ever before: it may have had to connect.
+    pub connects: bool,
+    /// Bytes of its output.
+    pub bytes: usize,
+}
+
 /// A round of as many morsels as were in flight at its begin: about a round trip.
 #[derive(Debug, Default)]
 struct Round {
@@ -124,9 +150,12 @@ struct Round {
     begun: Option<(u64, usize)>,
     of: usize,
     morsels: usize,
-    /// Sum of the durations, and of their squares.
+    /// Number of those whose durations count, with the sum of these, and of their squares.
+    counted: usize,
     took: f64,
     squares: f64,
+    /// Bytes of the output of all.
+    bytes: usize,
     wanted: bool,
     /// True if its morsels began with more in flight, so that it measures nothing.
     settles: bool,
@@ -190,13 +219,14 @@ impl Concurrency {
         let Some(due) = self.due else {
             return;
         };
+        let interval = if due > PROBE_TIME { due / 2 } else { due };
         let arrives = due < LAST && polls > ARRIVING * self.size as u64;
-        if arrives || busy > due / BUSY {
+        if arrives || busy > interval / BUSY {
             self.due = Some(due * 2);
             return;
         }
-        self.size = self.far_size.min(self.most);
-        self.far_size *= 2;
+        let times = due.min(LAST / 2).div_duration_f64(PROBE_TIME) as usize;
+        self.size = self.most.min(times * self.far_size);
         self.due = Some(due * 2).filter(|&due| due < LAST);
     }
 
@@ -221,18 +251,14 @@ impl Concurrency {
         Some((self.proven(), self.best()?))
     }
 
-    /// Records the end of a morsel at the time `now` after a duration of `took`, both in
-    /// nanoseconds, as one of `complete` that have ended so far: those that wait for an earlier one
-    /// too. `wanted` is true if the consumer waited for the morsel.
-    pub(crate) fn completed(&mut self, took: f64, complete: usize, now: u64, wanted: bool) {
+    /// Records the end of a morsel.
+    pub(crate) fn completed(&mut self, ended: Ended) {
         self.due = None;
         if let Some(measured) = &mut self.measured {
-            self.size = measured
-                .learn(self.size, took, complete, now, wanted)
-                .min(self.most);
+            self.size = measured.learn(self.size, ended).min(self.most);
             return;
         }
-        if !wanted || self.size >= self.most {
+        if !ended.wanted || self.size >= self.most {
             return;
         }
         self.since_growth += 1;
@@ -245,26 +271,40 @@ impl Concurrency {
 
 impl Measured {
     /// Learns from a morsel, and returns the number to have in flight, which is `size` now.
-    fn learn(&mut self, size: usize, took: f64, complete: usize, now: u64, wanted: bool) -> usize {
+    fn learn(&mut self, size: usize, ended: Ended) -> usize {
+        let Ended {
+            took,
+            complete,
+            now,
+            ..
+        } = ended;
+        let is_first = self.best.is_infinite();
         let round = &mut self.round;
         let (begun, before) = *round.begun.get_or_insert((now, complete));
         if round.of == 0 {
             round.of = size.max(LEAST_MORSELS);
         }
         round.morsels += 1;
-        round.took += took;
-        round.squares += took * took;
-        round.wanted |= wanted;
-        let (spent, mean) = (now - begun, round.took / round.morsels as f64);
+        round.bytes += ended.bytes;
+        round.wanted |= ended.wanted;
+        if is_first || !ended.connects {
+            round.counted += 1;
+            round.took += took;
+            round.squares += took * took;
+        }
+        let (spent, mean) = (now - begun, round.took / round.counted as f64);
         let is_long = match (self.tried, round.settles) {
             (Some(_), true) => spent as f64 >= self.age,
             (Some(_), false) => spent as f64 >= self.age.max(LEAST_ROUND as f64),
             (None, _) => spent >= LEAST_ROUND,
         };
         if round.morsels < round.of || !is_long {
-            let is_first = self.best.is_infinite();
-            let grows = is_first && wanted && took < CROWDED * mean && size < 2 * round.of;
-            return size + usize::from(grows);
+            let grows = ended.wanted && took < CROWDED * mean && size < 2 * round.of;
+            return match is_first && !round.settles {
+                true if round.of > PROBE && round.morsels == LEAST_MORSELS => self.fit(size),
+                true => size + usize::from(grows),
+                false => size,
+            };
         }
         let next = Round {
             begun: Some((now, complete)),
@@ -282,6 +322,9 @@ impl Measured {
                 false => whole,
             };
         }
+        if round.counted == 0 {
+            return size;
+        }
         self.age = round.squares / round.took.max(1.0);
         // One low mean among many may be an accident.
         self.best = match mean < self.best {
@@ -295,7 +338,7 @@ impl Measured {
         self.record(rate, size.min(round.of) as f64 / mean);
         // A trial near by costs little, and what is known may be the time of a queue at first.
         let is_early = self.left == 1 && mean < SHORT && size <= 2 * PROBE;
-        let part = (size / PART).max(ALWAYS.0 as usize);
+        let part = (size / PART).max(LEAST_PART);
         let may_shrink = size > part.max(self.passes(ALWAYS) as usize);
         if may_shrink && (is_early || mean > CROWDED * self.best) {
             self.left -= 1;
@@ -308,6 +351,25 @@ impl Measured {
             }
         }
         (self.enough().min(MOST_GROWTH * round.of as f64) as usize).max(size)
+    }
+
+    /// Returns the number to have in flight after the first answers, by their size and distance; see
+    /// [`LINKS`].
+    fn fit(&mut self, size: usize) -> usize {
+        if self.round.bytes == 0 {
+            return size;
+        }
+        let fills = |link: f64| (link * self.round.took / self.round.bytes as f64) as usize;
+        let (least, most) = (fills(LINKS.0).min(4 * size), fills(LINKS.1).max(PROBE));
+        if size > most {
+            // Those that are in flight already take longer than fewer would.
+            self.round = Round {
+                of: size,
+                settles: true,
+                ..Round::default()
+            };
+        }
+        size.max(least).min(most)
     }
 
     /// Records the throughput of a round: as a whole, and while morsels were in flight.

@@ -227,6 +227,10 @@ pub(super) struct Morsel {
     pub items: usize,
     /// Number of items that came out so far.
     pub out: usize,
+    /// Bytes of them.
+    pub bytes: usize,
+    /// True if more morsels were at work at its begin than ever before: it may have to connect.
+    pub connects: bool,
     /// Number that identifies the morsel to the tasks that wait for it.
     pub id: u64,
     /// Kind of the work at its start.
@@ -281,6 +285,8 @@ impl Morsel {
             outcome,
             items,
             out: 0,
+            bytes: 0,
+            connects: false,
             id,
             work,
             position,

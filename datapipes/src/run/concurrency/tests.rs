@@ -5,6 +5,16 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
+fn ended(took: f64, complete: usize, now: u64, wanted: bool) -> Ended {
+    Ended {
+        took,
+        complete,
+        now,
+        wanted,
+        ..Ended::default()
+    }
+}
+
 /// A link: a round trip, and a bottleneck that serves one morsel after another.
 struct Link {
     rtt: u64,
@@ -45,7 +55,7 @@ fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, 
         let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
         now = done;
         link.served += 1;
-        window.completed((done - asked) as f64, link.served, now, true);
+        window.completed(ended((done - asked) as f64, link.served, now, true));
         late += u64::from(now >= end - (end - from) / 4);
     }
     (late as f64 / ((end - from) as f64 / 4e9), most)
@@ -125,7 +135,12 @@ fn share(link: &mut Link, starts: &[u64], end: u64) -> Vec<f64> {
                 let [in_flight, complete, late] = &mut counts[who];
                 (*in_flight, *complete) = (*in_flight - 1, *complete + 1);
                 *late += usize::from(now >= end - end / 4);
-                windows[who].completed((now - asked) as f64, *complete, now - starts[who], true);
+                windows[who].completed(ended(
+                    (now - asked) as f64,
+                    *complete,
+                    now - starts[who],
+                    true,
+                ));
                 (now, who)
             }
         };
@@ -250,7 +265,7 @@ fn a_link_of_some_milliseconds_is_filled_soon() {
 #[test]
 fn nothing_grows_for_a_consumer_that_does_not_wait() {
     let mut window = Concurrency::following(8, 2048, None);
-    (0..10_000).for_each(|n| window.completed(1e6, n as usize, n * MS, false));
+    (0..10_000).for_each(|n| window.completed(ended(1e6, n as usize, n * MS, false)));
     assert_eq!(window.size(), 8);
 }
 
@@ -268,7 +283,7 @@ fn slow_connections_are_no_crowd() {
         }
         let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
         now = done;
-        window.completed((done - asked) as f64, complete, now, true);
+        window.completed(ended((done - asked) as f64, complete, now, true));
     }
     assert!(window.proven() > 800, "{window:?}");
 }
@@ -288,6 +303,8 @@ struct Server {
     free: u64,
     /// Nanoseconds of the bottleneck for an object.
     each: u64,
+    /// Bytes of an object.
+    bytes: usize,
 }
 
 impl Server {
@@ -300,6 +317,7 @@ impl Server {
             idle: Vec::new(),
             free: 0,
             each: 200_000,
+            bytes: 115_000,
         }
     }
 
@@ -333,7 +351,8 @@ impl Server {
     ) -> f64 {
         self.free = 0;
         // Requests by number: the time at which each was asked for, and that of its end.
-        let (mut asked, mut ended) = (Vec::new(), vec![None; objects]);
+        let (mut asked, mut ends) = (Vec::new(), vec![None; objects]);
+        let mut connects = Vec::new();
         let (mut answers, mut served) = (BinaryHeap::new(), BinaryHeap::new());
         let (mut now, mut taken, mut complete) = (0, 0, 0);
         let (mut wanted_at, mut begun) = (0, None);
@@ -341,7 +360,9 @@ impl Server {
             let size = window.size();
             let room = (size + complete - taken).min(size.saturating_mul(held));
             while asked.len() < objects && asked.len() - taken < room.min(most) {
+                let before = self.connections;
                 let (answer, connection) = self.ask(now);
+                connects.push(self.connections > before);
                 answers.push(Reverse((answer, connection, asked.len())));
                 asked.push(now);
             }
@@ -364,13 +385,17 @@ impl Server {
             } else {
                 let Reverse((_, connection, number)) = served.pop().expect("an object comes");
                 self.idle.push(connection);
-                ended[number] = Some(now);
+                ends[number] = Some(now);
                 complete += 1;
             }
-            while let Some(end) = ended.get(taken).copied().flatten() {
+            while let Some(end) = ends.get(taken).copied().flatten() {
                 taken += 1;
                 let waited = taken - wanted_at <= window.size();
-                window.completed((end - asked[taken - 1]) as f64, complete, now, waited);
+                window.completed(Ended {
+                    connects: connects[taken - 1],
+                    bytes: self.bytes,
+                    ..ended((end - asked[taken - 1]) as f64, complete, now, waited)
+                });
             }
             wanted_at = taken;
         }
@@ -406,16 +431,45 @@ fn a_slow_connection_in_front_leaves_the_others_busy() {
 
 #[test]
 fn a_short_first_epoch_is_almost_as_fast_as_with_the_best_number() {
-    for (rtt, goal) in [(20, 0.95), (70, 0.92), (150, 0.75)] {
-        let first = |start, most| {
-            let mut window = Concurrency::following(start, most, None);
-            Server::new(rtt * MS, u64::MAX, 0).pass(&mut window, usize::MAX, most)
+    let (small, medium) = ((4_000, 80_000, 6_000), (115_000, 200_000, OBJECTS));
+    for (rtt, (bytes, each, objects), goal) in [
+        (20, small, 0.93),
+        (150, small, 0.85),
+        (20, medium, 0.95),
+        (70, medium, 0.85),
+        // What may be opened before the first answers is not enough for so long a link.
+        (150, medium, 0.7),
+    ] {
+        let first = |window: &mut Concurrency| {
+            let mut server = Server {
+                each,
+                bytes,
+                ..Server::new(rtt * MS, u64::MAX, 0)
+            };
+            server.pass_of(window, usize::MAX, 2048, objects)
         };
-        let best = [64, 128, 256, 512, 1024].map(|most| first(most.min(256), most));
+        let best = [64, 128, 256, 512, 1024].map(|number| first(&mut Concurrency::fixed(number)));
         let best = best.into_iter().fold(0.0, f64::max);
-        let rate = first(64, 2048);
-        assert!(rate > goal * best, "{rtt} ms: {rate} beside {best}");
+        let rate = first(&mut Concurrency::following(64, 2048, None));
+        assert!(
+            rate > goal * best,
+            "{bytes} bytes, {rtt} ms: {rate} beside {best}"
+        );
     }
+}
+
+#[test]
+fn large_objects_are_few_as_soon_as_their_size_is_known() {
+    // 500 objects of 4 MB a second, 20 ms away: 10 fill the link, and 256 were asked for before the
+    // first answers.
+    let mut server = Server {
+        each: 2 * MS,
+        bytes: 4_000_000,
+        ..Server::new(20 * MS, u64::MAX, 0)
+    };
+    let mut window = Concurrency::following(64, 2048, None);
+    server.pass_of(&mut window, usize::MAX, 2048, 400);
+    assert!(window.size() <= 40, "{window:?}");
 }
 
 #[test]
@@ -445,7 +499,7 @@ fn unequal_sizes_are_no_crowd() {
         seed = crate::mix_bits(seed);
         let took = 10 + seed % 1000;
         now += took * MS / window.size() as u64;
-        window.completed((took * MS) as f64, complete, now, true);
+        window.completed(ended((took * MS) as f64, complete, now, true));
     }
     assert!(window.proven() > 400, "{window:?}");
 }
@@ -476,11 +530,17 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
     window.open(100, Duration::ZERO);
     assert!(window.size() == PROBE && window.deadline() == Some(2 * PROBE_TIME));
     window.open(0, Duration::ZERO);
-    assert!(window.size() == 256 && window.deadline() == Some(4 * PROBE_TIME));
+    assert!(window.size() == 512 && window.deadline() == Some(4 * PROBE_TIME));
+    // The client was busy with its own start, and then nothing came.
+    let mut window = Concurrency::following(64, 2048, None);
+    window.open(0, PROBE_TIME);
+    assert_eq!(window.size(), PROBE);
+    window.open(0, Duration::ZERO);
+    assert_eq!(window.size(), 128);
     // They are on the way for too long.
     let mut window = Concurrency::following(256, 2048, None);
     (0..5).for_each(|_| window.open(100, Duration::ZERO));
-    assert!(window.size() == 256 && window.deadline().is_none());
+    assert!(window.size() == 1024 && window.deadline().is_none());
 }
 
 #[test]
@@ -518,7 +578,7 @@ fn a_near_server_that_answers_many_together_gets_many() {
             now += takes(size);
             for _ in 0..size {
                 complete += 1;
-                window.completed((now - asked) as f64, complete, now, true);
+                window.completed(ended((now - asked) as f64, complete, now, true));
             }
         }
         (learned, best) = (window.proven(), window.best());
@@ -552,7 +612,7 @@ fn pauses_of_the_consumer_leave_enough_for_its_next_batch() {
             };
             now = end;
             link.served += 1;
-            window.completed((end - begun) as f64, link.served, now, true);
+            window.completed(ended((end - begun) as f64, link.served, now, true));
         }
         assert!(step < 4 || window.size() >= 32, "step {step}: {window:?}");
     }
@@ -608,7 +668,7 @@ fn read_divided(window: &mut Concurrency, each: u64, rtt: u64, objects: usize) -
         there.retain(|&(left, begun)| {
             if left == 0 {
                 complete += 1;
-                window.completed((now - begun) as f64, complete, now, true);
+                window.completed(ended((now - begun) as f64, complete, now, true));
             }
             left > 0
         });

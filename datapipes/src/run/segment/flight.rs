@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::SegmentSettings;
 use crate::graph::AnyChunk;
 use crate::queue::Arrivals;
-use crate::run::concurrency::Concurrency;
+use crate::run::concurrency::{Concurrency, Ended};
 use crate::run::morsel::Morsel;
 use crate::run::near::Waits;
 use crate::settings::Order;
@@ -81,6 +81,9 @@ pub(super) struct Flight {
     /// The concurrency of the other kind of work, of I/O that seldom waits.
     other_concurrency: Concurrency,
     begun: Instant,
+    /// Most morsels that were at work at once so far, or the number that an earlier epoch found: a client
+    /// keeps its connections.
+    peak: usize,
     /// Number of complete morsels, now and when the consumer last found nothing ready.
     complete: usize,
     wanted_at: usize,
@@ -132,6 +135,7 @@ impl Flight {
                 NEAR_PER_WORKER * settings.workers,
             ),
             begun: Instant::now(),
+            peak: learned.concurrency.load(Relaxed),
             complete: 0,
             wanted_at: 0,
             wanted: true,
@@ -164,7 +168,12 @@ impl Flight {
         std::mem::swap(&mut self.concurrency, &mut self.other_concurrency);
     }
 
-    pub(super) fn push(&mut self, morsel: Morsel) {
+    /// Adds a morsel that has begun. `ready` of those in flight are complete, or have filled their
+    /// queues.
+    pub(super) fn push(&mut self, mut morsel: Morsel, ready: usize) {
+        let at_work = (self.morsels.len() + 1).saturating_sub(ready);
+        morsel.connects = at_work > self.peak;
+        self.peak = self.peak.max(at_work);
         self.items += morsel.items;
         self.io += usize::from(morsel.work == Work::Io);
         self.morsels.insert(morsel.id, morsel);
@@ -188,8 +197,14 @@ impl Flight {
             // Output that was waited for often comes with the rest of its round trip.
             let waited = self.complete - self.wanted_at <= self.concurrency.size();
             let took = morsel.cost() * morsel.items as f64;
-            self.concurrency
-                .completed(took, self.complete + ready, now, waited);
+            self.concurrency.completed(Ended {
+                took,
+                complete: self.complete + ready,
+                now,
+                wanted: waited,
+                connects: morsel.connects,
+                bytes: morsel.bytes,
+            });
         }
         // An epoch that is shorter than a round has found nothing.
         if self.work == Work::Io
@@ -239,6 +254,7 @@ impl Flight {
         };
         let position = morsel.position + morsel.out as u64;
         morsel.out += chunk.len;
+        morsel.bytes += chunk.bytes;
         if let Order::Bounded(_) = self.order {
             for (_, earlier) in self.morsels.range_mut(..id) {
                 earlier.overtaken += chunk.len;

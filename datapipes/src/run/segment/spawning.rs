@@ -356,8 +356,9 @@ impl Spawning {
             }
         };
         if is_over {
-            let busy = Duration::from_nanos(busy - *busy_before);
-            concurrency.open(polls - std::mem::replace(before, polls), busy);
+            let busy = busy - std::mem::replace(busy_before, busy);
+            let polls = polls - std::mem::replace(before, polls);
+            concurrency.open(polls, Duration::from_nanos(busy));
         }
     }
 
@@ -455,7 +456,7 @@ impl Spawning {
         let (work, spawner) = (self.flight.work, &*self.settings.spawner);
         let arrivals = self.flight.arrivals.as_ref();
         let morsel = Morsel::start(taken, needed, work, credit, shared, spawner, arrivals);
-        self.flight.push(morsel);
+        self.flight.push(morsel, self.shared.notifier.ready());
     }
 
     /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
