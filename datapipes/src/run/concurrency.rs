@@ -129,7 +129,7 @@ struct Measured {
 /// The end of a morsel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ended {
-    /// Its duration, in nanoseconds.
+    /// Duration, in nanoseconds.
     pub took: f64,
     /// Number of morsels that have ended so far: those that wait for an earlier one, too.
     pub complete: usize,
