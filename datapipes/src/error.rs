@@ -471,6 +471,13 @@ impl fmt::Display for Error {
     }
 }
 
+/// Prints a line to standard error. That nobody reads there, or its disk is full, is ignored, where
+/// `eprintln!` would panic.
+pub(crate) fn print_line(line: impl fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Writes to the log. A panic of the log is ignored: it is not worth losing an item.
 pub(crate) fn quietly(say: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(say));

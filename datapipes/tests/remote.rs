@@ -1819,6 +1819,16 @@ fn row_145_strangers_who_hold_connections_keep_no_worker_out() {
     drop(strangers);
 }
 
+#[test]
+fn a_machine_that_cannot_print_works() {
+    let remote = remote();
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = Machine::command(remote.address(), 1);
+    let _machine = Machine(command.stderr(full.unwrap()).spawn().unwrap());
+    let there = loader(graph(Some(remote), part));
+    assert_eq!(all(&there, 0), all(&loader(graph(None, part)), 0));
+}
+
 /// Limits the files of an agent, so that the system refuses all processes for a moment.
 #[test]
 fn a_machine_that_cannot_start_processes_tries_again() {
