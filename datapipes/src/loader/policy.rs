@@ -64,7 +64,7 @@ impl OnError {
     pub(crate) fn decide(&self, before: u64, error: Error) -> Result<Error> {
         match self.most {
             Some(most) if error.is_about_an_item() => {
-                if before < most {
+                if before < most || error.is_echo() {
                     return Ok(error);
                 }
                 let message = format!(
