@@ -26,9 +26,11 @@ pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Res
 pub(crate) struct Temporary(Option<PathBuf>);
 
 impl Temporary {
-    /// Creates a new file beside `path`, with a unique name.
+    /// Creates a new file beside `path`, with a unique name, which has no more than the begin of a long
+    /// one: with the additions that might be longer than file systems take.
     pub fn beside(path: &Path) -> io::Result<(File, Temporary)> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name: String = name.chars().take(40).collect();
         let mut n = 0;
         loop {
             let other = path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()));
@@ -54,5 +56,22 @@ impl Drop for Temporary {
         if let Some(path) = &self.0 {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_have_the_longest_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["x".repeat(255), "ü".repeat(127)] {
+            let path = folder.path().join(name);
+            replace(&path, "old").unwrap();
+            replace(&path, "new").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

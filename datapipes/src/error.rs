@@ -69,6 +69,7 @@ struct Inner {
     source: Option<BoxError>,
     transient: bool,
     fatal: bool,
+    echo: bool,
     retry_after: Option<Duration>,
 }
 
@@ -194,6 +195,7 @@ impl Error {
             source: None,
             transient: false,
             fatal: false,
+            echo: false,
             retry_after: None,
         }))
     }
@@ -290,6 +292,19 @@ impl Error {
     /// [fatal](Error::fatal), and its kind is [about an item](ErrorKind::is_about_an_item).
     pub fn is_about_an_item(&self) -> bool {
         !self.0.fatal && self.kind().is_about_an_item()
+    }
+
+    /// Marks the error as an echo: another output of the node tells the same failure of one item. A
+    /// [policy](crate::OnError) that skips does not count it.
+    #[must_use]
+    pub fn echo(mut self) -> Self {
+        self.0.echo = true;
+        self
+    }
+
+    /// Returns true if the error is an [echo](Error::echo).
+    pub fn is_echo(&self) -> bool {
+        self.0.echo
     }
 
     /// Returns how long the service asked to be left alone, if it did.
@@ -404,6 +419,7 @@ impl Error {
             source: _,
             transient,
             fatal,
+            echo,
             retry_after,
         } = &*self.0;
         let causes = self.causes();
@@ -415,6 +431,7 @@ impl Error {
             source: (!causes.is_empty()).then(|| causes.join(": ").into()),
             transient: *transient,
             fatal: *fatal,
+            echo: *echo,
             retry_after: *retry_after,
         }))
     }
@@ -471,6 +488,13 @@ impl fmt::Display for Error {
     }
 }
 
+/// Prints a line to standard error. That nobody reads there, or its disk is full, is ignored, where
+/// `eprintln!` would panic.
+pub(crate) fn print_line(line: impl fmt::Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Writes to the log. A panic of the log is ignored: it is not worth losing an item.
 pub(crate) fn quietly(say: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(say));
@@ -508,6 +532,7 @@ impl fmt::Debug for Error {
             .field("source", &self.0.source)
             .field("transient", &self.0.transient)
             .field("fatal", &self.0.fatal)
+            .field("echo", &self.0.echo)
             .field("retry_after", &self.0.retry_after)
             .finish()
     }

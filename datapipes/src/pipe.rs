@@ -22,7 +22,9 @@ use crate::{Context, Item, Items, PipeSnapshot, Result};
 ///
 /// - [`is_shardable`](field@Hints::is_shardable): it distributes over concatenation,
 ///   `apply(a ++ b) == apply(a) ++ apply(b)`. Then the executor may cut its input into pieces of any
-///   size, apply it to each on any worker, and put the results back in order.
+///   size, apply it to each on any worker, and put the results back in order. A pipe that keeps
+///   something from one item to the next must not say so: it would begin afresh in each piece, at other
+///   items in each run, and no run notices that.
 /// - [`work`](field@Hints::work): I/O, where hundreds may be in flight, or CPU, where as many run as
 ///   there are workers.
 /// - [`arity`](field@Hints::arity): how many items come out for one that goes in.
@@ -62,7 +64,7 @@ use crate::{Context, Item, Items, PipeSnapshot, Result};
 /// datapipes::testing::check_pipe(&Scale(2.0), (0..12).map(|n| n as f32).collect());
 /// ```
 /// In a test, `datapipes::testing::check_pipe` checks that it keeps the contract (feature
-/// `testing`).
+/// `testing`): for a shardable pipe, that it gives the same however its input is cut.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pipe over `{In}`",
     note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
@@ -119,8 +121,12 @@ pub trait Pipe<In>: Send + Sync + 'static {
     }
 
     /// Returns the number of output items for `input` items if it is known; `u64::MAX` stands for
-    /// an endless stream. The number is exact if no item fails. A shardable pipe is not asked about
-    /// an endless input: its output is endless too.
+    /// an endless stream. A shardable pipe is not asked about an endless input: its output is endless
+    /// too.
+    ///
+    /// The number has to be exact if no item fails: ranks that train in step rely on it. A pipe that
+    /// gives another number ends the epoch with an error of kind [`Config`](crate::ErrorKind::Config);
+    /// return `None` for an estimate.
     fn len_hint(&self, input: u64) -> Option<u64> {
         (self.hints().arity == Arity::One).then_some(input)
     }
@@ -260,7 +266,8 @@ pub trait Source: Send + Sync + 'static {
         default_name::<Self>()
     }
 
-    /// Returns the number of items if it is known without reading.
+    /// Returns the number of items if it is known without reading; `u64::MAX` stands for an endless
+    /// stream. The number has to be exact if no item fails, as that of [`Pipe::len_hint`].
     fn len_hint(&self) -> Option<u64> {
         None
     }

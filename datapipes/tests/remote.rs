@@ -450,6 +450,18 @@ fn row_151_late_work_of_workers_that_end_is_done_by_others_from_where_it_was() {
     assert!(items.into_iter().eq(0..2000));
 }
 
+#[test]
+fn the_figures_say_that_the_workers_elsewhere_are_too_few() {
+    let remote = remote();
+    let _machine = Machine::start(remote.address(), 1);
+    let there = loader(slow_graph(remote));
+    let mut epoch = there.epoch(0).blocking();
+    epoch.by_ref().for_each(|batch| drop(batch.unwrap()));
+    let said = there.stats().unwrap().bottleneck;
+    let expected = "segment A (map) on other machines, mostly `map`: 1 worker there";
+    assert!(said.starts_with(expected), "{said}");
+}
+
 fn slow_graph(remote: Remote) -> Graph<Vec<u64>> {
     Graph::range(0..4000).on_workers(remote, busy).batch(25)
 }
@@ -1817,6 +1829,16 @@ fn row_145_strangers_who_hold_connections_keep_no_worker_out() {
         begun.elapsed()
     );
     drop(strangers);
+}
+
+#[test]
+fn a_machine_that_cannot_print_works() {
+    let remote = remote();
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = Machine::command(remote.address(), 1);
+    let _machine = Machine(command.stderr(full.unwrap()).spawn().unwrap());
+    let there = loader(graph(Some(remote), part));
+    assert_eq!(all(&there, 0), all(&loader(graph(None, part)), 0));
 }
 
 /// Limits the files of an agent, so that the system refuses all processes for a moment.

@@ -3,7 +3,8 @@
 
 use std::task::{self, Poll};
 
-use datapipes::pipes::BucketBatch;
+use datapipes::loader::Builder;
+use datapipes::pipes::{BucketBatch, FromIterator};
 use datapipes::{
     Arity, Checkpoint, Chunk, Chunks, Context, DataLoader, Dealing, Demand, Edited, Graph, Hints,
     Item, Items, Join, OnError, Order, Pipe, Result, Role, Uneven, testing,
@@ -694,6 +695,8 @@ fn an_empty_chunk_is_not_the_end() {
 struct Times {
     times: fn(u64) -> u64,
     says: Arity,
+    /// Number of outputs for each input, by `len_hint`.
+    each: Option<u64>,
     is_shardable: bool,
 }
 
@@ -716,6 +719,9 @@ impl Pipe<u64> for Times {
             false => Hints::default().by_position(true).is_resumable(true),
         };
         hints.arity(self.says)
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input * self.each?)
     }
 }
 
@@ -747,6 +753,7 @@ fn a_pipe_that_gives_another_number_than_it_says_ends_the_epoch_in_an_error() {
                 let pipe = Times {
                     times,
                     says,
+                    each: None,
                     is_shardable,
                 };
                 let graph = Graph::range(0..50).map(|n| n + 1).concurrency(concurrency);
@@ -776,6 +783,7 @@ fn a_pipe_in_a_process_that_gives_more_than_it_says_ends_the_epoch_in_an_error()
         numbers.pipe(Times {
             times: |n| 1 + u64::from(n == 25),
             says: Arity::One,
+            each: None,
             is_shardable: true,
         })
     });
@@ -786,4 +794,81 @@ fn a_pipe_in_a_process_that_gives_more_than_it_says_ends_the_epoch_in_an_error()
         said.contains("gives one output for each input, and gave"),
         "{said}"
     );
+}
+
+/// Returns the last result of an epoch, in which errors of items are skipped.
+fn last(builder: Builder<u64>) -> Result<u64> {
+    let loader = builder.on_error(OnError::skip(9)).build().unwrap();
+    loader.epoch(0).blocking().last().unwrap()
+}
+
+#[test]
+fn a_pipe_that_gives_another_number_than_its_len_hint_ends_the_epoch_in_an_error() {
+    let right: fn(u64) -> u64 = |_| 2;
+    let fewer: fn(u64) -> u64 = |n| 2 - u64::from(n == 25);
+    let more: fn(u64) -> u64 = |n| 2 + u64::from(n == 25);
+    for (times, is_shardable, workers) in [
+        (right, true, 2),
+        (right, false, 2),
+        (fewer, true, 0),
+        (fewer, true, 2),
+        (fewer, false, 2),
+        (more, true, 0),
+        (more, true, 2),
+        (more, false, 2),
+    ] {
+        let pipe = Times {
+            times,
+            says: Arity::Any,
+            each: Some(2),
+            is_shardable,
+        };
+        let builder = |failing: bool| {
+            // The length is unknown before: files that are listed, for instance.
+            let numbers = Graph::range(0..60).filter(|n| *n < 50);
+            let numbers = numbers.try_map(move |n| match n == 7 && failing {
+                true => Err("seven"),
+                false => Ok(n),
+            });
+            DataLoader::builder(numbers.pipe(pipe).map(|n| n)).workers(workers)
+        };
+        let is_right = std::ptr::fn_addr_eq(times, right);
+        match last(builder(false)) {
+            Ok(n) => assert!(is_right && n == 49),
+            Err(error) => {
+                let said = error.to_string();
+                assert!(!is_right, "{said}");
+                assert!(
+                    said.starts_with("times: wrong configuration: says by `len_hint`"),
+                    "{said}"
+                );
+                if !is_shardable {
+                    assert!(said.contains("gives 100 items, and gave "), "{said}");
+                }
+            }
+        }
+        // Of an item that fails nobody can say how many it would have been.
+        assert!(!is_right || last(builder(true)).is_ok());
+    }
+}
+
+#[test]
+fn a_source_that_gives_another_number_than_its_len_hint_ends_the_epoch_in_an_error() {
+    let numbers = |len| Graph::source(FromIterator::new(|| 0..7u64).len(len));
+    for workers in [0, 2] {
+        let builder = |graph| DataLoader::builder(graph).workers(workers);
+        assert_eq!(last(builder(numbers(7))).unwrap(), 6);
+        for len in [9, 5, 0] {
+            let said = last(builder(numbers(len))).unwrap_err().to_string();
+            let what = format!(
+                "from_iter: wrong configuration: says by `len_hint` that it gives {len} items, and gave "
+            );
+            assert!(said.starts_with(&what), "{said}");
+        }
+        // An epoch that does not ask for the end does not meet it.
+        assert_eq!(last(builder(numbers(9).take(3))).unwrap(), 2);
+        // Nor does one whose items fail know the number.
+        let failing = numbers(7).try_map(|n| if n == 3 { Err("three") } else { Ok(n) });
+        assert_eq!(last(builder(failing)).unwrap(), 6);
+    }
 }

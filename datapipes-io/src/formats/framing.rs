@@ -184,6 +184,25 @@ pub trait Framing: Clone + Send + 'static {
     }
 }
 
+/// Returns the frame at the beginning of some bytes, which are not empty, if it is within them and has
+/// an end: with an empty frame a file would have no end.
+#[inline]
+fn frame<F: Framing>(
+    framing: &mut F,
+    data: &[u8],
+    at: RecordPosition,
+    ended: bool,
+) -> Result<Frame> {
+    match framing.frame(data, at, ended)? {
+        Frame::Cut { len, .. } if len == 0 || len > data.len() => Err(Error::config(format!(
+            "the format cuts {len} of {} bytes, at byte {}",
+            data.len(),
+            at.offset
+        ))),
+        frame => Ok(frame),
+    }
+}
+
 /// Reads the records of a block, cut by [`Framing::frame`], by a function of each record: the
 /// bytes, the range of the record in them, and its position in the file.
 pub fn records<F: Framing>(
@@ -340,7 +359,7 @@ impl<F: Framing> Cuts<F> {
                         .map(|error| Err(FileEntry::Broken(error))),
                 };
             }
-            let (len, kind, place) = match self.framing.frame(&self.data[begin..], self.at, true) {
+            let (len, kind, place) = match frame(&mut self.framing, &self.data[begin..], self.at, true) {
                 Ok(Frame::Cut { len, lines, kind }) => {
                     (len, kind, advance(&mut self.at, len, lines))
                 }
@@ -745,11 +764,11 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                 self.done = true;
                 break self.framing.finish().err().map(FileEntry::Broken);
             }
-            let frame = match rest.is_empty() {
+            let next = match rest.is_empty() {
                 true => Ok(Frame::More(1)),
-                false => self.framing.frame(rest, self.at, self.window.is_last()),
+                false => frame(&mut self.framing, rest, self.at, self.window.is_last()),
             };
-            let (cut, before, kind) = match frame {
+            let (cut, before, kind) = match next {
                 Ok(Frame::More(wanted)) => {
                     if self.window.grow(len.saturating_add(wanted)) {
                         continue;
@@ -824,7 +843,7 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
             };
             let mut rest = &data[..];
             while !rest.is_empty() {
-                match self.framing.frame(rest, place, end == at.offset)? {
+                match frame(&mut self.framing, rest, place, end == at.offset)? {
                     Frame::Cut { len, lines, .. } => {
                         advance(&mut place, len, lines);
                         rest = &rest[len..];

@@ -116,6 +116,11 @@ fn files_are_written_as_the_original_tools_do() {
             documents()
         );
     }
+    // With `.metadata` this is the longest name.
+    let longest = dir.path().join("x".repeat(246));
+    let writer = TokenWriter::datatrove(&longest, TokenWidth::U16, "gpt2").unwrap();
+    writer.finish().unwrap();
+    assert!(TokenStore::datatrove(&longest).unwrap().is_empty());
 }
 
 #[test]

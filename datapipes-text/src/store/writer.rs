@@ -422,7 +422,7 @@ fn write(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
 ) -> Result<()> {
-    let part = with(path, ".part");
+    let part = path.with_extension("part");
     let write = || {
         let mut to = BufWriter::new(File::create(&part)?);
         fill(&mut to)?;

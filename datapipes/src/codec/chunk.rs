@@ -330,7 +330,8 @@ fn encode_error(error: &Error, to: &mut Writer<'_>) {
     to.raw(&[error.kind().number()]);
     // A fatal error must stay one at the other end, whether its kind or its mark makes it fatal.
     let fatal = !error.is_about_an_item();
-    to.raw(&[u8::from(error.is_transient()) | u8::from(fatal) << 1]);
+    let echo = u8::from(error.is_echo()) << 2;
+    to.raw(&[u8::from(error.is_transient()) | u8::from(fatal) << 1 | echo]);
     match error.node() {
         None => to.raw(&[0]),
         Some(node) => {
@@ -363,7 +364,7 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     let kind = ErrorKind::from_number(kind)
         .ok_or_else(|| damaged(format_args!("{kind} is no kind of error")))?;
     let flags = u8::decode(from)?;
-    if flags > 3 {
+    if flags > 7 {
         return Err(damaged("an error has unknown flags"));
     }
     let node: Option<Arc<str>> = bool::decode(from)?
@@ -376,6 +377,9 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     let mut error = Error::new(kind, text(from)?);
     if flags & 2 != 0 {
         error = error.fatal();
+    }
+    if flags & 4 != 0 {
+        error = error.echo();
     }
     let causes = from.count()?;
     // Causes are dropped one within the other.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::budget;
 use crate::items::{Chunks, Demand, InputCount};
 use crate::weigh::Weigher;
-use crate::{Arity, Chunk, Context, Error, Items};
+use crate::{Arity, Chunk, Context, Error, Hints, Items, Role};
 
 /// Interval of timed polls if polls are quick; the time is scaled up.
 const SAMPLE: u64 = 16;
@@ -40,30 +40,87 @@ pub(crate) struct Instrumented<T> {
     claim: Option<Claim>,
 }
 
-/// Number of outputs that a pipe says it gives, which the executor and checkpoints rely on.
+/// Number of outputs that a node says it gives, which the executor, checkpoints and ranks rely on.
 pub(crate) struct Claim {
     arity: Arity,
+    len: Len,
     inputs: Arc<InputCount>,
     given: u64,
 }
 
+/// Number of outputs that a node gives if no item fails, by its `len_hint`.
+#[derive(Clone)]
+pub(crate) enum Len {
+    Unknown,
+    /// Number in all.
+    Whole(u64),
+    /// Number for each input.
+    OfEach(u64),
+    /// Function from the number of inputs, which may not know it.
+    OfAll(Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>),
+}
+
+impl Len {
+    /// Returns what a source says; a number may stand for an endless stream.
+    pub(crate) fn of_source(hints: &Hints, len: Option<u64>) -> Len {
+        let len = len.filter(|&len| len != u64::MAX && is_of_items(hints));
+        len.map_or(Len::Unknown, Len::Whole)
+    }
+
+    /// Returns what a pipe says beyond its arity.
+    pub(crate) fn of_pipe(
+        hints: &Hints,
+        len_hint: impl Fn(u64) -> Option<u64> + Send + Sync + 'static,
+    ) -> Len {
+        if hints.arity == Arity::One || !is_of_items(hints) {
+            return Len::Unknown;
+        }
+        match len_hint(1) {
+            None => Len::Unknown,
+            // It distributes over concatenation.
+            Some(each) if hints.is_shardable => Len::OfEach(each),
+            Some(_) => Len::OfAll(Arc::new(len_hint)),
+        }
+    }
+
+    /// Returns the number for this many inputs, which may be all.
+    fn of(&self, inputs: u64, all: bool) -> Option<u64> {
+        match self {
+            Len::Unknown => None,
+            Len::Whole(len) => Some(*len),
+            Len::OfEach(each) => Some(inputs.saturating_mul(*each)),
+            Len::OfAll(len_hint) => len_hint(inputs).filter(|_| all),
+        }
+    }
+}
+
+/// Returns true if the length of a node is that of its output: not the number of samples in an order
+/// of an index, nor the part of a rank, which the loader computes.
+fn is_of_items(hints: &Hints) -> bool {
+    !hints.many_readers && !matches!(hints.role, Role::Shard { .. })
+}
+
 impl Claim {
-    /// Returns the claim of a pipe, if it makes one, and the count of its inputs.
-    pub(crate) fn of(arity: Arity) -> Option<(Claim, Arc<InputCount>)> {
-        if arity == Arity::Any {
+    /// Returns the claim of a node, if it makes one, and the count of its inputs.
+    pub(crate) fn of(arity: Arity, len: Len) -> Option<(Claim, Arc<InputCount>)> {
+        if arity == Arity::Any && matches!(len, Len::Unknown) {
             return None;
         }
         let inputs = Arc::<InputCount>::default();
         let claim = Claim {
             arity,
+            len,
             inputs: inputs.clone(),
             given: 0,
         };
         Some((claim, inputs))
     }
 
-    /// Counts an output, or the end. Returns an error if the pipe does not do as it says.
+    /// Counts an output, or the end. Returns an error if the node does not do as it says.
     fn check<T: Send + 'static>(&mut self, output: Option<&Chunk<T>>) -> Option<Error> {
+        if output.is_some_and(|chunk| chunk.errors() > 0) {
+            self.len = Len::Unknown;
+        }
         if output.is_some_and(ends) {
             // The epoch ends with this error, so the number of later outputs is not checked.
             self.arity = Arity::Any;
@@ -76,23 +133,41 @@ impl Claim {
             (Arity::One, None) => self.given == inputs && ended,
             _ => self.given <= inputs,
         };
-        if is_kept {
-            return None;
+        if !is_kept {
+            return Some(self.broken_arity(inputs, ended, output.is_some()));
         }
+        let said = self.len.of(inputs, ended)?;
+        let is_kept = match output {
+            Some(_) => self.given <= said,
+            None => self.given == said,
+        };
+        (!is_kept).then(|| self.broken_len(said, output.is_some()))
+    }
+
+    fn broken_arity(&self, inputs: u64, ended: bool, goes_on: bool) -> Error {
         let number = match self.arity {
             Arity::One => "one output",
             _ => "at most one output",
         };
-        let until = match (ended, output) {
+        let until = match (ended, goes_on) {
             (true, _) => "",
-            (false, Some(_)) => " so far",
-            (false, None) => ", before its input had ended",
+            (false, true) => " so far",
+            (false, false) => ", before its input had ended",
         };
-        Some(Error::config(format!(
+        Error::config(format!(
             "says by `Hints::arity` that it gives {number} for each input, and gave {} for {inputs}{until}; a resumed \
              epoch would lose or double items",
             self.given
-        )))
+        ))
+    }
+
+    fn broken_len(&self, said: u64, goes_on: bool) -> Error {
+        let until = if goes_on { " so far" } else { "" };
+        Error::config(format!(
+            "says by `len_hint` that it gives {said} items, and gave {}{until}; ranks that rely on the number would wait \
+             for each other",
+            self.given
+        ))
     }
 }
 

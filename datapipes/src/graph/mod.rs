@@ -21,7 +21,7 @@ pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyPipe, Edge, ErasedChunks, Look};
 pub(crate) use self::flow::{Flow, FlowNode, Output};
 pub(crate) use self::in_morsels::{Gate, SharedGate};
-pub(crate) use self::instrument::Claim;
+pub(crate) use self::instrument::{Claim, Len};
 pub(crate) use self::lengths::{ENDLESS, lengths, lengths_of_some};
 pub(crate) use self::part::{Part, Recipe, signature};
 

@@ -23,6 +23,11 @@ pub struct OnError {
 
 impl OnError {
     /// Lets the first error reach the consumer, and ends the epoch after it. The default.
+    ///
+    /// Items that steps hold when it comes, as those of an unfinished batch, are not delivered, also if
+    /// it is an error that no policy skips: a short batch would be none that the epoch has without the
+    /// error. A [checkpoint](crate::Blocking::checkpoint) taken after it has the place before these
+    /// items, so that they come in the epoch that is resumed there.
     pub fn fail() -> Self {
         OnError { most: None }
     }
@@ -64,7 +69,7 @@ impl OnError {
     pub(crate) fn decide(&self, before: u64, error: Error) -> Result<Error> {
         match self.most {
             Some(most) if error.is_about_an_item() => {
-                if before < most {
+                if before < most || error.is_echo() {
                     return Ok(error);
                 }
                 let message = format!(

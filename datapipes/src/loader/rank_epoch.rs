@@ -67,7 +67,10 @@ pub(super) struct RankEpoch<T> {
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.
     runs: Runs,
+    /// Number of errors that were skipped, and of those that are echoes of others, since the epoch
+    /// was opened here.
     failed: u64,
+    echoes: u64,
     gain: AheadGain,
     windows: Windows,
     pub delivered: u64,
@@ -124,6 +127,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             stage,
             runs: runs.clone(),
             failed,
+            echoes: 0,
             gain: AheadGain::default(),
             windows: Windows::new(tuner.clone()),
             delivered,
@@ -508,14 +512,16 @@ impl<T: Send + 'static> RankEpoch<T> {
     #[cold]
     fn decide(&mut self, error: Error) -> Option<Error> {
         self.taken = false;
-        match self.on_error.decide(self.failed, error) {
+        match self.on_error.decide(self.failed - self.echoes, error) {
             Err(error) => {
                 self.end();
                 Some(self.at_step(error))
             }
             Ok(skipped) => {
                 self.failed += 1;
-                if let RankState::Running(running) = &self.stage {
+                if skipped.is_echo() {
+                    self.echoes += 1;
+                } else if let RankState::Running(running) = &self.stage {
                     running.run.count_skipped(&skipped);
                 }
                 None

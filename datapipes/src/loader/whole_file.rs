@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "tune")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Length in bytes from which a name is long; most file systems take 255.
+const LONG: usize = 128;
+
 /// Writes a file beside `path`, `.name.new`, which replaces it once everything is on the disk. For
 /// one writer: what it leaves there if it is killed is written over the next time.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -44,10 +47,15 @@ pub(super) fn probe(path: &Path) -> io::Result<()> {
     fs::remove_file(&beside)
 }
 
-/// Returns `folder/.name.new`, with something before its ending.
+/// Returns `folder/.name.new`, with something before its ending. A long name is replaced by its hash:
+/// with the additions it might be longer than file systems take.
 fn beside(path: &Path, middle: &str) -> PathBuf {
+    let full = path.file_name().unwrap_or_default();
     let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
+    match full.as_encoded_bytes() {
+        long if long.len() > LONG => name.push(format!("{:016x}", crate::stable_hash(long))),
+        _ => name.push(full),
+    }
     name.push(middle);
     name.push(".new");
     path.with_file_name(name)

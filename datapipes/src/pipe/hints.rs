@@ -23,8 +23,10 @@ use std::fmt;
 #[must_use]
 pub struct Hints {
     /// True if a pipe distributes over concatenation, `apply(a ++ b) == apply(a) ++ apply(b)`, so
-    /// that its input may be cut anywhere and spread over workers. Defaults to false. Without
-    /// meaning for other nodes than a pipe.
+    /// that its input may be cut anywhere and spread over workers. Of a pipe that keeps something from
+    /// one item to the next this is not true, and its output would differ from run to run; only
+    /// `check_pipe` of the [test kit](crate::testing) finds that. Defaults to false. Without meaning for
+    /// other nodes than a pipe.
     pub is_shardable: bool,
     /// True if a pipe distributes over parents, though not over children: it groups the children of
     /// one parent (members of an archive into samples) and starts afresh with each parent. The pipe

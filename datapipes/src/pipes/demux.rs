@@ -65,6 +65,9 @@ where
     T: Send + 'static,
     F: Fn(&T) -> usize + Send + 'static,
 {
+    fn goes_to_one(&self) -> bool {
+        true
+    }
     fn deal(&mut self, item: Item<T>, to: &mut Queues<T>) -> Result<()> {
         let (class, outputs) = ((self.classify)(&item), to.count());
         if class >= outputs {
@@ -89,7 +92,7 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// An item whose number is too large is an error. Errors from upstream go to every output,
-    /// since it is unknown which output they belong to.
+    /// since it is unknown which output they belong to; a policy that skips counts them once.
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) as for [`fork`](Graph::fork).
     ///
     /// # Examples
@@ -108,6 +111,7 @@ impl<T: Send + 'static> Graph<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DataLoader, OnError};
 
     #[test]
     fn a_class_out_of_range_names_the_item() {
@@ -127,6 +131,30 @@ mod tests {
             error.contains("output 0 ran 10 items ahead of output 1"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_failure_above_it_counts_once() {
+        let failing =
+            || Graph::range(0..9).try_map(|n| if n % 4 == 1 { Err("bad") } else { Ok(n) });
+        let concat: fn([Graph<u64>; 3]) -> Graph<u64> = Graph::concat;
+        let zip: fn([Graph<u64>; 3]) -> Graph<u64> = |[a, b, c]| a.zip3(b, c).map(|(a, ..)| a);
+        for (join, items) in [(concat, 7), (zip, 0)] {
+            let loader = |most| {
+                let graph = join(failing().demux(|n| (n % 3) as usize));
+                let loader = DataLoader::builder(graph).on_error(OnError::skip(most));
+                loader.build().unwrap()
+            };
+            let enough = loader(2);
+            let seen: Vec<u64> = enough.epoch(0).blocking().map(Result::unwrap).collect();
+            assert_eq!(seen.len(), items);
+            assert_eq!(enough.stats().unwrap().skipped, 2);
+            let error = loader(1).epoch(0).blocking().last().unwrap().unwrap_err();
+            assert!(
+                error.to_string().contains("2 items failed where 1 may"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub(super) fn split_hints(outputs: usize, buffer: usize) -> Hints {
 struct ToAll;
 
 impl<T: Clone + Send + 'static> Deal<T> for ToAll {
+    fn goes_to_one(&self) -> bool {
+        false
+    }
     fn deal(&mut self, item: Item<T>, to: &mut Queues<T>) -> Result<()> {
         let mut open: Vec<usize> = to.open().collect();
         let last = open.pop();

@@ -19,6 +19,8 @@ use crate::{Chunk, Chunks, Context, Demand, Error, Item, Items, Result, Wanted};
 
 /// Selects the outputs for an item, and hands it to them.
 pub(super) trait Deal<T>: Send + 'static {
+    /// True if an item goes to one output only, so that an error is the failure of one item.
+    fn goes_to_one(&self) -> bool;
     fn deal(&mut self, item: Item<T>, to: &mut Queues<T>) -> Result<()>;
 }
 
@@ -151,14 +153,16 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Gives an error that belongs to no output in particular to all; the others get its text.
-    fn push_error(&mut self, error: Error) {
-        let mut open: Vec<usize> = self.open().collect();
-        let Some(last) = open.pop() else { return };
+    /// Gives an error that belongs to no output in particular to all; the others get its text, as
+    /// echoes if it counts `once`.
+    fn push_error(&mut self, error: Error, once: bool) {
+        let mut open = self.open();
+        let Some(first) = open.next() else { return };
         for index in open {
-            self.put(index, Err(error.copied()));
+            let copy = error.copied();
+            self.put(index, Err(if once { copy.echo() } else { copy }));
         }
-        self.put(last, Err(error));
+        self.put(first, Err(error));
     }
 }
 
@@ -343,7 +347,7 @@ impl<T: Send + 'static> SharedInput<T> {
                         self.input = None;
                         Err(Error::panic(payload).at(self.cx.node()))
                     }) {
-                        self.queues.push_error(error);
+                        self.queues.push_error(error, self.deal.goes_to_one());
                     }
                 }
             }

@@ -65,8 +65,8 @@ impl fmt::Display for Explain<'_> {
         if settings.resumable {
             writeln!(
                 f,
-                "resume: nothing is delivered twice; the steps above repeat the reading, decoding and transforming of items that \
-                 were not yet delivered, at most the numbers shown below as made again"
+                "resume: nothing is delivered twice; steps read, decode and transform items again that were not yet delivered, \
+                 mostly those of the last 2 ms, and at most as many as is said below"
             )?;
         }
         self.node(f, self.flow.root.0, "", true)

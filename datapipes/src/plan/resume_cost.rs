@@ -10,9 +10,6 @@ use crate::{Arity, Role};
 /// of one chunk.
 pub(crate) const BETWEEN: u64 = (1 << 16) + 1024;
 
-/// Typical distance between two saved positions, which is the cost of a resume in time.
-const MOSTLY: &str = "mostly those of 2 ms";
-
 impl Plan {
     /// Describes the cost of resuming an epoch in the middle of a node's output.
     pub(super) fn cost_of_resuming(&self, flow: &Flow, id: usize) -> Option<String> {
@@ -30,23 +27,18 @@ impl Plan {
         // If order is not kept, each item is known to be delivered or not.
         let is_mixed = self.unordered(flow)[id];
         match &node.node.op {
-            Op::Source(_) if hints.by_position => {
-                Some("resume: opened at its place, nothing is read again".to_owned())
-            }
+            Op::Source(_) if hints.by_position => Some("resume: nothing is read again".to_owned()),
             Op::Source(_) if hints.is_resumable => {
-                Some(format!("resume: continues after its snapshot; the last items are read again, {MOSTLY}, {BETWEEN} at most"))
+                Some(format!("resume: at most {BETWEEN} items are read again"))
             }
-            Op::Source(_) => {
-                Some("resume: read from its beginning; items that it had given are left out".to_owned())
-            }
+            Op::Source(_) => Some("resume: read from its beginning".to_owned()),
             Op::Pipe(_) if has_segment_log && !is_mixed => Some(
-                "resume: each item of its input (a file, an archive) with outputs left is taken again"
+                "resume: each input (a file, an archive) with outputs left is taken again"
                     .to_owned(),
             ),
             Op::Pipe(_) if hints.by_position || !is_inline => None,
-            Op::Pipe(_) if is_mixed => (hints.buffered > 0).then(|| {
-                format!("resume: up to {} items that it holds are made again", hints.buffered)
-            }),
+            Op::Pipe(_) if is_mixed => (hints.buffered > 0)
+                .then(|| format!("resume: at most {} items are made again", hints.buffered)),
             Op::Pipe(_) => {
                 let of_each = match (hints.role, hints.arity) {
                     (Role::Batch(size), _) => Some(size as u64),
@@ -54,25 +46,21 @@ impl Plan {
                     _ => None,
                 };
                 let held = hints.buffered as u64;
-                let holds = if held == 0 {
-                    String::new()
-                } else {
-                    format!("the {held} items that it may hold, and ")
-                };
                 Some(match of_each {
                     Some(each) => {
                         let again = BETWEEN.saturating_mul(each).saturating_add(held);
-                        format!(
-                            "resume: {holds}the last items before are made again, {MOSTLY}, {again} items at most"
-                        )
+                        format!("resume: at most {again} items are made again")
                     }
-                    None => format!("resume: {holds}{}", last_given()),
+                    None if held > 0 => format!(
+                        "resume: the inputs of at most {BETWEEN} outputs and {held} items are made again"
+                    ),
+                    None => last_given(),
                 })
             }
             // A node that goes by position leaves out its earlier output itself, but takes its
             // input again.
             Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
-                (hints.is_resumable && !hints.many_readers).then(|| format!("resume: {}", last_given()))
+                (hints.is_resumable && !hints.many_readers).then(last_given)
             }
         }
     }
@@ -80,7 +68,7 @@ impl Plan {
 
 /// Describes the cost if the number of items for an output is not known.
 fn last_given() -> String {
-    format!("the inputs of its last outputs are made again, {MOSTLY}, {BETWEEN} outputs at most")
+    format!("resume: the inputs of at most {BETWEEN} outputs are made again")
 }
 
 #[cfg(test)]

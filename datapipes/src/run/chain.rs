@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::batch_buffer::{RowCursor, Rows};
 use crate::context::Offload;
-use crate::graph::{AnyItems, AnyPipe, Claim, Edge};
-use crate::{Arity, Context, Error};
+use crate::graph::{AnyItems, AnyPipe, Claim, Edge, Len};
+use crate::{Arity, Context, Error, Hints};
 
 /// The chain of a segment, through which every morsel passes.
 pub(crate) struct Chain {
@@ -21,20 +21,27 @@ pub(crate) struct Link {
     pub edge: Arc<dyn Edge>,
     /// Rows of batches that the chain fills.
     pub rows: Option<Arc<Rows>>,
-    /// Number of outputs for each input, as the pipe says.
+    /// Number of outputs, as the pipe says.
     pub arity: Arity,
+    pub len: Len,
 }
 
 /// Counts the input of a pipe whose number of outputs is checked.
 pub(super) fn claimed(
-    arity: Arity,
+    (arity, len): (Arity, Len),
     above: &Arc<dyn Edge>,
     input: AnyItems,
 ) -> (AnyItems, Option<Claim>) {
-    match Claim::of(arity) {
+    match Claim::of(arity, len) {
         Some((claim, inputs)) => (above.counted_as(input, inputs), Some(claim)),
         None => (input, None),
     }
+}
+
+/// Returns the number of outputs that a pipe says it gives, beyond its arity.
+pub(super) fn len_of(pipe: &Arc<dyn AnyPipe>, hints: &Hints) -> Len {
+    let pipe = pipe.clone();
+    Len::of_pipe(hints, move |inputs| pipe.len_hint(inputs))
 }
 
 impl Chain {
@@ -54,10 +61,11 @@ impl Chain {
             edge,
             rows,
             arity,
+            len,
         } in &self.links
         {
             let claim;
-            (items, claim) = claimed(*arity, above, items);
+            (items, claim) = claimed((*arity, len.clone()), above, items);
             above = edge;
             let output = match rows {
                 None => pipe.apply(items, context),

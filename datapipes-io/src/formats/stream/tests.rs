@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::testing::{cases, some_of};
-use datapipes::{DataLoader, ErrorKind, Graph, Item, Items, OnError, Origin, Result};
+use datapipes::{Context, DataLoader, ErrorKind, Graph, Item, Items, OnError, Origin, Result};
 use futures::StreamExt;
 use proptest::prelude::*;
 
 use crate::formats::compression::tests::refused;
 use crate::formats::{
-    ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, Format, JsonLines, Lines, MsgPack,
+    ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, FileEntries, Format, Frame, FrameKind, Framing,
+    JsonLines, Lines, MsgPack, RecordPosition, RecordSplitter, records,
 };
 use crate::formats::{RecordIo, RecordIoWriter, TfRecordWriter, TfRecords};
 use crate::prelude::*;
@@ -823,5 +824,45 @@ proptest! {
             }
         };
         prop_assert_eq!(cut(&pieces), cut(&others));
+    }
+}
+
+/// Cuts this many bytes, however many there are.
+#[derive(Clone)]
+struct Careless(usize);
+
+impl Framing for Careless {
+    type Item = Bytes;
+
+    fn frame(&mut self, _: &[u8], _: RecordPosition, _: bool) -> Result<Frame> {
+        Ok(Frame::cut(self.0, FrameKind::Blank))
+    }
+    fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Bytes> {
+        records(self, data, at, |_, data, range, _| Ok(data.slice(range)))
+    }
+}
+
+impl Format for Careless {
+    type Item = Bytes;
+
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
+        RecordSplitter::new(self.clone()).open(file, cx)
+    }
+    fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
+        Some(RecordSplitter::new(self.clone()))
+    }
+}
+
+#[test]
+fn a_format_that_cuts_nothing_or_too_much_is_an_error_and_no_standstill() {
+    let store = InMemory::from_iter([("f", "abc")]);
+    for len in [0, 4] {
+        let whole = store.clone().files(["f"]).read_as(Careless(len));
+        let arriving = store.clone().files(["f"]).stream_as(Careless(len), 0);
+        for graph in [whole, arriving] {
+            let error = graph.collect().unwrap_err().to_string();
+            let what = format!("wrong configuration: the format cuts {len} of 3 bytes, at byte 0");
+            assert!(error.ends_with(&what), "{error}");
+        }
     }
 }

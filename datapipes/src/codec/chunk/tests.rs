@@ -20,7 +20,7 @@ fn sample() -> Chunk<u64> {
     chunk.push(Err(Error::corrupt("bad").at(&"untar".into()).of(&archive)));
     chunk.push(Ok(Item::new(1, archive.child(0).named("x.jpg"))));
     chunk.push(Ok(Item::new(2, archive.child(1))));
-    chunk.push(Err(Error::io(cause).transient().fatal()));
+    chunk.push(Err(Error::io(cause).transient().fatal().echo()));
     chunk.push(Ok(Item::new(
         3,
         Origin::joined(vec![Origin::root(1, 2), archive.child(9)], 4),
@@ -34,7 +34,11 @@ fn shown(items: Vec<Result<Item<u64>>>) -> Vec<String> {
         .map(|item| match item {
             Ok(item) => format!("{} {} {:#x}", *item, item.origin(), item.origin().key()),
             Err(error) => {
-                let flags = (error.is_transient(), error.is_about_an_item());
+                let flags = (
+                    error.is_transient(),
+                    error.is_about_an_item(),
+                    error.is_echo(),
+                );
                 format!("{error} {:?} {flags:?}", error.kind())
             }
         })

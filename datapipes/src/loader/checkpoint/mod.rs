@@ -119,7 +119,8 @@ impl Checkpoint {
         self.0.iter().map(|saved| saved.delivered).sum()
     }
 
-    /// Returns how many items failed and were skipped by the loader's policy since the epoch began.
+    /// Returns how many errors of items were skipped by the loader's policy since the epoch began,
+    /// [echoes](crate::Error::echo) included.
     pub fn skipped(&self) -> u64 {
         self.0.iter().map(|saved| saved.skipped).sum()
     }

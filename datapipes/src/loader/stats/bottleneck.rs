@@ -16,6 +16,8 @@ pub(super) enum Pace<'a> {
     Cpu(&'a SegmentStats, f64),
     /// Steps on the thread ahead of the consumer, and the share of the time in which it is busy.
     Sequential(f64),
+    /// A segment on workers of other machines, and the number of those.
+    Elsewhere(&'a SegmentStats, usize),
     /// I/O of a segment.
     Io(&'a SegmentStats),
     Unclear {
@@ -52,7 +54,7 @@ impl Stats {
         let cpu = self
             .segments
             .iter()
-            .filter(|s| s.work == Work::Cpu && !s.inline);
+            .filter(|s| s.work == Work::Cpu && !s.inline && !s.is_remote);
         let workers = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>()
             / (wall * self.workers.max(1) as f64);
         let ahead = self
@@ -66,15 +68,26 @@ impl Stats {
             .iter()
             .filter(|s| s.work == Work::Io)
             .max_by_key(|s| s.full);
+        // Those of which each worker always has another morsel to begin.
+        let elsewhere = self.segments.iter().filter(|s| s.is_remote).map(|s| {
+            let processes = s.processes.as_ref();
+            (s, processes.map_or(0, |processes| processes.children.len()))
+        });
+        let elsewhere = elsewhere
+            .filter(|(s, workers)| s.occupancy >= 2.0 * (*workers).max(1) as f64)
+            .max_by_key(|(s, _)| s.busy);
         match (most, io) {
             (Some(segment), _) if workers >= 0.5 && workers >= sequential => {
                 Pace::Cpu(segment, workers)
             }
             _ if sequential >= 0.5 => Pace::Sequential(sequential),
-            (_, Some(segment)) => Pace::Io(segment),
-            _ => Pace::Unclear {
-                workers,
-                sequential,
+            (_, io) => match (elsewhere, io) {
+                (Some((segment, there)), _) => Pace::Elsewhere(segment, there),
+                (None, Some(segment)) => Pace::Io(segment),
+                (None, None) => Pace::Unclear {
+                    workers,
+                    sequential,
+                },
             },
         }
     }
@@ -94,7 +107,9 @@ impl Stats {
         match self.pace() {
             Pace::Inline => most(&|_| true),
             Pace::Sequential(_) => most(&|node| !self.is_on_workers(node)),
-            Pace::Cpu(segment, _) | Pace::Io(segment) => most(&in_segment(segment.letter)),
+            Pace::Cpu(segment, _) | Pace::Elsewhere(segment, _) | Pace::Io(segment) => {
+                most(&in_segment(segment.letter))
+            }
             Pace::Consumer | Pace::Upload(_) | Pace::Unclear { .. } => None,
         }
     }
@@ -167,6 +182,15 @@ impl Stats {
                 format!("its thread is busy for {}", percent(busy)),
                 "More workers do not help; less work there does, such as moving steps to where they \
                  are shardable.",
+            ),
+            Pace::Elsewhere(segment, workers) => (
+                format!("{} on other machines, mostly `{node}`", nodes(segment)),
+                format!(
+                    "{workers} worker{} there for {:.1} morsels in flight",
+                    if workers == 1 { "" } else { "s" },
+                    segment.occupancy
+                ),
+                "More workers there help.",
             ),
             Pace::Io(segment) => {
                 let each = match segment.morsel_time.quantile(0.5) {

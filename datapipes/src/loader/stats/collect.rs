@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };
-use crate::Work;
 use crate::context::Counters;
 use crate::loader::latest::Runs;
 use crate::plan::{Placement, segment_letter};
 use crate::run::{Engine, EpochRun, QueueGauge};
 use crate::settings::Order;
 use crate::sync::lock;
+use crate::{Processes, Work};
 
 fn ns(counter: &AtomicU64) -> Duration {
     Duration::from_nanos(counter.load(Relaxed))
@@ -252,6 +252,7 @@ fn segment_stats(run: &EpochRun, number: usize, bytes: (usize, usize)) -> Segmen
         cpu: ns(&gauge.cpu_ns),
         most: segment.concurrency as u64,
         is_set: segment.set_by_user,
+        is_remote: (segment.processes.as_ref()).is_some_and(Processes::is_remote),
         is_fed: segment.fed,
         is_ordered: segment.order == Order::Strict,
         morsel_time: gauge.morsel_time.histogram(),

@@ -192,6 +192,9 @@ pub struct SegmentStats {
     /// True if the user gave that number.
     #[cfg_attr(feature = "serde", serde(default))]
     pub(super) is_set: bool,
+    /// True if it runs on workers of other machines.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) is_remote: bool,
     /// True if its input is read on a thread of its own.
     #[cfg_attr(feature = "serde", serde(default))]
     pub(super) is_fed: bool,

@@ -52,6 +52,7 @@ pub(super) fn segment(
         cpu: Duration::from_millis(busy_ms),
         most: 4,
         is_set: false,
+        is_remote: false,
         is_fed: false,
         is_ordered: true,
         processes: None,
@@ -115,6 +116,45 @@ fn the_part_that_sets_the_pace_is_named() {
         said(900, 50, 200),
         "segment A (load): waiting for I/O, with 3.5 of at most 4 morsels in flight"
     );
+}
+
+#[test]
+fn workers_of_other_machines_are_named_where_they_are_too_few() {
+    let said = |machines: usize, in_flight: f64| {
+        let mut stats = stats(970, 20, 400);
+        let child = ChildStats {
+            process: 1,
+            machine: Some("far".to_owned()),
+            place: 0,
+            memory: 0,
+            items: 0,
+            jobs: 0,
+            bytes: 0,
+            morsel_time: Duration::ZERO,
+            silence: Duration::ZERO,
+        };
+        let there = &mut stats.segments[1];
+        there.is_remote = true;
+        there.occupancy = in_flight;
+        there.processes = Some(ProcessStats {
+            children: vec![child; machines],
+            ..ProcessStats::default()
+        });
+        stats.find_bottleneck()
+    };
+    let named = "segment B (decode) on other machines, mostly `decode`: ";
+    let few = said(1, 9.5);
+    assert_eq!(
+        few,
+        format!("{named}1 worker there for 9.5 morsels in flight")
+    );
+    let nobody = said(0, 4.0);
+    assert_eq!(
+        nobody,
+        format!("{named}0 workers there for 4.0 morsels in flight")
+    );
+    // Workers that wait for work do not set the pace.
+    assert!(said(8, 9.5).starts_with("segment A (load)"));
 }
 
 #[test]

@@ -241,7 +241,9 @@ impl Region {
     /// Ends the process if there is no memory for that, as any allocation does.
     pub(super) fn detach(&self, memory: &Memfd) {
         if let Err(error) = self.map(memory, MapFlags::PRIVATE) {
-            eprintln!("no memory for a row that is still in use: {error}");
+            crate::error::print_line(format_args!(
+                "no memory for a row that is still in use: {error}"
+            ));
             std::process::abort();
         }
     }

@@ -28,7 +28,7 @@ use crate::context::{Counters, Offload, RunInfo, SharedByNode};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, signature};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
-use crate::run::chain::{Chain, Link};
+use crate::run::chain::{Chain, Link, len_of};
 use crate::run::morsel::Needed;
 use crate::run::near::{InPlace, Waits};
 use crate::run::scope::Scope;
@@ -325,6 +325,7 @@ impl LoadedPart {
                     edge: node.node.edge.clone(),
                     rows: None,
                     arity: node.hints().arity,
+                    len: len_of(pipe, node.hints()),
                 }
             },
         );

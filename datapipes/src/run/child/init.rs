@@ -33,7 +33,9 @@ pub(crate) fn init() {
                     0
                 }
                 Err(error) => {
-                    eprintln!("datapipes: a child process cannot go on: {error}");
+                    crate::error::print_line(format_args!(
+                        "datapipes: a child process cannot go on: {error}"
+                    ));
                     1
                 }
             };

@@ -163,8 +163,7 @@ pub(super) fn tell_printed(node: &str, child: usize, line: &str) {
             },
         );
     } else {
-        // Standard error may be closed, which must not cause a panic.
-        crate::error::quietly(|| eprintln!("[{node}/{child}] {line}"));
+        crate::error::print_line(format_args!("[{node}/{child}] {line}"));
     }
 }
 

@@ -15,10 +15,10 @@ use super::restore::{NodeInputs, NodeLog, Ranges, SkipDelivered, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
-use crate::graph::{AnyItems, Claim, Edge, ErasedChunks, FlowNode, Op, Output};
+use crate::graph::{AnyItems, Claim, Edge, ErasedChunks, FlowNode, Len, Op, Output};
 use crate::mix_bits;
 use crate::plan::{Placement, Prefetch};
-use crate::run::chain::{Chain, Link, claimed};
+use crate::run::chain::{Chain, Link, claimed, len_of};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{MorselPace, MorselShared, Spawner};
@@ -27,7 +27,7 @@ use crate::run::prefetch::{Depth, PrefetchSettings, PrefetchThread};
 use crate::run::segment::{InputLog, Segment, SegmentSettings, inline_morsels};
 use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
-use crate::{Context, Error, Order, Result, Wanted, Work};
+use crate::{Arity, Context, Error, Order, Result, Wanted, Work};
 
 /// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
 /// input is quick.
@@ -279,6 +279,7 @@ impl EpochRun {
                 edge: node.edge.clone(),
                 rows: self.rows(id),
                 arity: node.hints.arity,
+                len: len_of(pipe, &node.hints),
             }
         };
         let above = self.engine.flow.nodes[nodes[0]].inputs[0].0;
@@ -332,7 +333,7 @@ impl EpochRun {
         }
     }
 
-    /// Counts the input of a pipe whose number of outputs is checked.
+    /// Makes the claim of a node whose number of outputs is checked, and counts the input of a pipe.
     fn claim(
         &self,
         id: usize,
@@ -351,9 +352,18 @@ impl EpochRun {
         match (&node.op, log) {
             // Each link of a chain has a claim of its own.
             (Op::Pipe(_), NodeLog::Segment(_)) => (inputs, None),
-            (Op::Pipe(_), _) if !is_free => {
-                let edge = &self.engine.flow.nodes[above[0].0].node.edge;
-                let (input, claim) = claimed(hints.arity, edge, one(inputs));
+            (Op::Source(source), _) if self.cursors.is_none() => {
+                let claim = Claim::of(Arity::Any, Len::of_source(hints, source.len_hint()));
+                (inputs, claim.map(|(claim, _)| claim))
+            }
+            (Op::Pipe(pipe), _) if !is_free => {
+                let above = &self.engine.flow.nodes[above[0].0];
+                let len = match above.hints().many_readers {
+                    // It reads an order of an index, whose samples are not counted.
+                    true => Len::Unknown,
+                    false => len_of(pipe, hints),
+                };
+                let (input, claim) = claimed((hints.arity, len), &above.node.edge, one(inputs));
                 (vec![input], claim)
             }
             _ => (inputs, None),

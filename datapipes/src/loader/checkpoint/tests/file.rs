@@ -78,6 +78,17 @@ fn what_is_left_of_another_attempt_is_no_matter() {
 }
 
 #[test]
+fn a_file_may_have_the_longest_name() {
+    let folder = Folder::new("long");
+    let paths = ["a", "b"].map(|end| folder.0.join(format!("{}{end}", "x".repeat(254))));
+    for (path, steps) in paths.iter().zip([3, 9]) {
+        state(steps).save(path).unwrap();
+    }
+    assert!(Checkpoint::load(&paths[0]).unwrap() == state(3));
+    assert_eq!(folder.names().len(), 2);
+}
+
+#[test]
 fn what_cannot_be_written_leaves_what_was_there() {
     let folder = Folder::new("unwritable");
     let path = folder.0.join("run.state");

@@ -399,3 +399,32 @@ fn row_119_less_data_than_before_is_an_error() {
         |text: &String| text.contains("items and errors, and the epoch was stopped after");
     assert!(rest.iter().any(is_said), "{rest:?}");
 }
+
+#[test]
+fn an_error_that_ends_an_epoch_loses_no_item_that_a_step_held() {
+    for workers in [0, 2] {
+        let is_broken = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let broken = is_broken.clone();
+        let graph = Graph::from_stream_with(move || {
+            let stops = broken.load(std::sync::atomic::Ordering::Relaxed);
+            let item = move |n: u64| match n == 6 && stops {
+                true => Err(crate::Error::user("cut off").fatal()),
+                false => Ok(n),
+            };
+            Ok(futures::stream::iter((0..10).map(item)))
+        });
+        let loader = DataLoader::builder(graph.shuffle(3).batch(4))
+            .workers(workers)
+            .on_error(OnError::skip(9))
+            .resumable()
+            .build()
+            .unwrap();
+        let (begun, state) = run(loader.epoch(0), usize::MAX);
+        assert!(begun.last().unwrap().ends_with("cut off)"), "{begun:?}");
+        is_broken.store(false, std::sync::atomic::Ordering::Relaxed);
+        let (whole, _) = run(loader.epoch(0), usize::MAX);
+        let (rest, _) = run(loader.resume(&state).unwrap(), usize::MAX);
+        let delivered = &begun[..begun.len() - 1];
+        assert_eq!([delivered, &rest].concat(), whole);
+    }
+}

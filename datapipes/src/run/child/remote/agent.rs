@@ -188,10 +188,15 @@ pub(in crate::run::child) fn run(url: &str) -> i32 {
     match outcome {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("datapipes: cannot work for {url}: {error}");
+            say(format_args!("cannot work for {url}: {error}"));
             1
         }
     }
+}
+
+/// Prints a line for the person who started the agent.
+fn say(what: impl fmt::Display) {
+    crate::error::print_line(format_args!("datapipes: {what}"));
 }
 
 struct Agent {
@@ -218,7 +223,7 @@ struct State {
 impl State {
     fn say(&mut self, what: String) {
         if !self.said.contains(&what) {
-            eprintln!("datapipes: {what}");
+            say(&what);
             self.said.insert(what);
         }
     }
@@ -279,8 +284,8 @@ impl Agent {
             })?;
         }
         match agent.processes {
-            1 => eprintln!("datapipes: 1 worker process for {}", agent.url),
-            more => eprintln!("datapipes: {more} worker processes for {}", agent.url),
+            1 => say(format_args!("1 worker process for {}", agent.url)),
+            more => say(format_args!("{more} worker processes for {}", agent.url)),
         }
         // A process ends with the thread that started it, so these threads last as long as this
         // process.
@@ -328,7 +333,9 @@ impl Agent {
                 Ok(Err(crash)) => {
                     if !state.ends {
                         let how = &crash.how;
-                        eprintln!("datapipes: a worker process ended, and is replaced: {how}");
+                        say(format_args!(
+                            "a worker process ended, and is replaced: {how}"
+                        ));
                     }
                     state.worked = Instant::now();
                     pause = match begun.elapsed() < LONGEST {
@@ -464,7 +471,7 @@ fn work(urls: &str, role: &str) -> i32 {
     let (role, agent, leave) = match begin() {
         Ok(begun) => begun,
         Err(error) => {
-            eprintln!("datapipes: a worker process cannot start: {error}");
+            say(format_args!("a worker process cannot start: {error}"));
             return 1;
         }
     };

@@ -78,6 +78,7 @@ pub(in crate::run) fn settings(work: Work, workers: usize, jobs: &Jobs) -> Segme
             edge: node.edge.clone(),
             rows: None,
             arity: Arity::One,
+            len: crate::graph::Len::Unknown,
         }],
         input: above.edge.clone(),
     };
