@@ -129,38 +129,17 @@ fn record(folder: &Path, set: &str, n: usize) -> std::io::Result<()> {
     );
     let channels = 1 + rng.below(2) as usize;
     let frames = rate as usize + rng.below(u64::from(rate)) as usize;
-    let mut wav = Vec::new();
-    let header =
-        |wav: &mut Vec<u8>, words: &[&[u8]]| words.iter().for_each(|word| wav.extend(*word));
-    let bytes = (frames * channels * 2) as u32;
-    header(
-        &mut wav,
-        &[
-            b"RIFF",
-            &(36 + bytes).to_le_bytes(),
-            b"WAVEfmt ",
-            &16_u32.to_le_bytes(),
-        ],
-    );
-    header(
-        &mut wav,
-        &[
-            &1_u16.to_le_bytes(),
-            &(channels as u16).to_le_bytes(),
-            &u32::to_le_bytes(rate),
-        ],
-    );
-    header(
-        &mut wav,
-        &[
-            &(rate * 2 * channels as u32).to_le_bytes(),
-            &(2 * channels as u16).to_le_bytes(),
-        ],
-    );
-    header(
-        &mut wav,
-        &[&16_u16.to_le_bytes(), b"data", &bytes.to_le_bytes()],
-    );
+    let frame_bytes = 2 * channels as u32;
+    let bytes = frames as u32 * frame_bytes;
+    let mut wav = b"RIFF".to_vec();
+    wav.extend((36 + bytes).to_le_bytes());
+    wav.extend(b"WAVEfmt \x10\0\0\0\x01\0");
+    wav.extend((channels as u16).to_le_bytes());
+    wav.extend(u32::to_le_bytes(rate));
+    wav.extend((rate * frame_bytes).to_le_bytes());
+    wav.extend((frame_bytes as u16).to_le_bytes());
+    wav.extend(b"\x10\0data");
+    wav.extend(bytes.to_le_bytes());
     for frame in 0..frames {
         let at = frame as f32 / rate as f32 * CLASSES[class] * std::f32::consts::TAU;
         let tone = (at.sin() + (2.0 * at).sin() / 2.0 + (3.0 * at).sin() / 3.0) * 0.2;

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Graph, Hints, Items, Pipe, Result, Rng, Tensor, Weigh};
+use datapipes::pipes::MapWithRng;
+use datapipes::{Graph, Pipe, Result, Rng, Tensor, Weigh};
 
 use crate::audio::MOST;
 use crate::{Audio, DecodeAudio, LogMel, Resampler, random_part};
@@ -22,7 +23,7 @@ const RATES: usize = 16;
 /// assert_eq!(files.decode_audio().collect()?[0].frames(), 2);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-pub trait DecodeAudioGraphExt: sealed::Sealed {
+pub trait DecodeAudioGraphExt: Into<Graph<Bytes>> + sealed::Sealed {
     /// Decodes audio files, with the default settings. For other settings, use
     /// `graph.pipe(`[`DecodeAudio`]`)`; for audio in samples, [`decode`](crate::decode()) in
     /// [`try_map`](Graph::try_map).
@@ -31,14 +32,12 @@ pub trait DecodeAudioGraphExt: sealed::Sealed {
     ///
     /// # Errors
     /// A file that is no complete audio file is replaced by an error; see [`DecodeAudio::decode`].
-    fn decode_audio(self) -> Graph<Audio>;
-}
-
-impl DecodeAudioGraphExt for Graph<Bytes> {
     fn decode_audio(self) -> Graph<Audio> {
-        self.pipe(DecodeAudio::new())
+        self.into().pipe(DecodeAudio::new())
     }
 }
+
+impl DecodeAudioGraphExt for Graph<Bytes> {}
 
 /// Transforms, for a graph of [`Audio`]. Import it with the [`prelude`](crate::prelude).
 ///
@@ -56,45 +55,21 @@ impl DecodeAudioGraphExt for Graph<Bytes> {
 /// assert_eq!(graph.fit(9_000).to_tensor().collect()?[0].shape(), [1, 9_000]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-pub trait AudioGraphExt: sealed::Sealed {
+pub trait AudioGraphExt: Into<Graph<Audio>> + sealed::Sealed {
     /// Makes one channel, the mean of all; see [`Audio::to_mono`].
-    fn to_mono(self) -> Graph<Audio>;
+    fn to_mono(self) -> Graph<Audio> {
+        add(self, step("to_mono", |audio, _| Ok(audio.to_mono())))
+    }
 
     /// Changes the sampling rate, whatever the rate of each item is; see [`Resampler`]. The filters for up
     /// to 16 rates are kept, at most 64 MiB.
     ///
     /// # Errors
     /// As [`Resampler::new`] and [`Resampler::resample`], for the item.
-    fn resample(self, rate: u32) -> Graph<Audio>;
-
-    /// Cuts each item to its first frames, or adds silence; see [`Audio::fit`].
-    fn fit(self, frames: usize) -> Graph<Audio>;
-
-    /// Takes frames that begin at a random place; see [`random_part`]. The place depends on seed,
-    /// epoch, node and item alone.
-    fn random_part(self, frames: usize) -> Graph<Audio>;
-
-    /// Makes spectrograms, `[mels, frames]` of `f32`; see [`LogMel`].
-    ///
-    /// # Errors
-    /// As [`LogMel::of`], for the item.
-    fn log_mel(self, log_mel: LogMel) -> Graph<Tensor>;
-
-    /// Makes tensors `[channels, frames]` of `f32`; see [`Audio::into_tensor`].
-    fn to_tensor(self) -> Graph<Tensor>;
-}
-
-impl AudioGraphExt for Graph<Audio> {
-    fn to_mono(self) -> Graph<Audio> {
-        self.pipe(Step::new("to_mono", "", |audio: Audio, _| {
-            Ok(audio.to_mono())
-        }))
-    }
-
     fn resample(self, rate: u32) -> Graph<Audio> {
-        let known: Mutex<HashMap<u32, Arc<Resampler>>> = Mutex::default();
+        let known: Arc<Mutex<HashMap<u32, Arc<Resampler>>>> = Arc::default();
         let settings = format!("to {rate} Hz");
-        let step = Step::new("resample", settings, move |audio: Audio, _| {
+        let step = step("resample", move |audio, _| {
             if audio.rate() == rate {
                 return Ok(audio);
             }
@@ -115,32 +90,63 @@ impl AudioGraphExt for Graph<Audio> {
             };
             filter.resample(&audio)
         });
-        self.pipe(step.check(rate > 0))
+        let problem = (rate == 0).then_some(settings.clone());
+        add(self, step.settings(settings).problem(problem))
     }
 
+    /// Cuts each item to its first frames, or adds silence; see [`Audio::fit`].
     fn fit(self, frames: usize) -> Graph<Audio> {
-        let settings = format!("{frames} frames");
-        let fit = move |audio: Audio, _: &mut Rng| Ok(audio.fit(frames));
-        self.pipe(Step::new("fit", settings, fit).check(frames as u64 <= MOST))
+        add(
+            self,
+            of_frames(frames, step("fit", move |audio, _| Ok(audio.fit(frames)))),
+        )
     }
 
+    /// Takes frames that begin at a random place; see [`random_part`]. The place depends on seed,
+    /// epoch, node and item alone.
     fn random_part(self, frames: usize) -> Graph<Audio> {
-        let settings = format!("{frames} frames");
-        let part = move |audio: Audio, rng: &mut Rng| Ok(random_part(&audio, frames, rng));
-        self.pipe(Step::new("random_part", settings, part).check(frames as u64 <= MOST))
+        let part = move |audio, rng: &mut Rng| Ok(random_part(&audio, frames, rng));
+        add(self, of_frames(frames, step("random_part", part)))
     }
 
+    /// Makes spectrograms, `[mels, frames]` of `f32`; see [`LogMel`].
+    ///
+    /// # Errors
+    /// As [`LogMel::of`], for the item.
     fn log_mel(self, log_mel: LogMel) -> Graph<Tensor> {
-        let settings = format!("{log_mel:?}");
-        let of = move |audio: Audio, _: &mut Rng| log_mel.of(&audio);
-        self.pipe(Step::new("log_mel", settings, of))
+        let (settings, log_mel) = (format!("{log_mel:?}"), Arc::new(log_mel));
+        let step = step("log_mel", move |audio, _| log_mel.of(&audio));
+        add(self, step.settings(settings))
     }
 
+    /// Makes tensors `[channels, frames]` of `f32`; see [`Audio::into_tensor`].
     fn to_tensor(self) -> Graph<Tensor> {
-        self.pipe(Step::new("to_tensor", "", |audio: Audio, _| {
-            Ok(audio.into_tensor())
-        }))
+        add(self, step("to_tensor", |audio, _| Ok(audio.into_tensor())))
     }
+}
+
+impl AudioGraphExt for Graph<Audio> {}
+
+/// Adds a step, whose outputs weigh what they keep alive.
+fn add<Out: Weigh + Send + 'static>(
+    graph: impl Into<Graph<Audio>>,
+    step: impl Pipe<Audio, Out = Out>,
+) -> Graph<Out> {
+    graph.into().pipe(step).weighed(Weigh::weigh)
+}
+
+fn step<Out, F>(kind: &'static str, f: F) -> MapWithRng<F>
+where
+    F: Fn(Audio, &mut Rng) -> Result<Out> + Clone + Send + Sync + 'static,
+{
+    MapWithRng::new(f).kind(kind)
+}
+
+/// Sets the number of frames that a step makes, and refuses too many.
+fn of_frames<F>(frames: usize, step: MapWithRng<F>) -> MapWithRng<F> {
+    let settings = format!("{frames} frames");
+    let problem = (frames as u64 > MOST).then_some(settings.clone());
+    step.settings(settings).problem(problem)
 }
 
 mod sealed {
@@ -149,60 +155,4 @@ mod sealed {
 
     impl Sealed for datapipes::Graph<bytes::Bytes> {}
     impl Sealed for datapipes::Graph<crate::Audio> {}
-}
-
-/// A one-to-one step of audio.
-struct Step<F> {
-    name: &'static str,
-    settings: String,
-    problem: Option<String>,
-    f: Arc<F>,
-}
-
-impl<F> Step<F> {
-    fn new<Out>(name: &'static str, settings: impl Into<String>, f: F) -> Self
-    where
-        F: Fn(Audio, &mut Rng) -> Result<Out> + Send + Sync + 'static,
-    {
-        let (settings, f) = (settings.into(), Arc::new(f));
-        Step {
-            name,
-            settings,
-            problem: None,
-            f,
-        }
-    }
-
-    /// Refuses the graph unless its settings are right.
-    fn check(self, is_right: bool) -> Self {
-        let problem = (!is_right).then(|| self.settings.clone());
-        Step { problem, ..self }
-    }
-}
-
-impl<Out: Weigh + Send + 'static, F> Pipe<Audio> for Step<F>
-where
-    F: Fn(Audio, &mut Rng) -> Result<Out> + Send + Sync + 'static,
-{
-    type Out = Out;
-
-    fn apply(&self, input: Items<Audio>, cx: &Context) -> Items<Out> {
-        let (f, context) = (self.f.clone(), cx.clone());
-        input.each(cx, move |item| {
-            let mut rng = context.rng(item.origin());
-            Some(item.try_map(|audio| f(audio, &mut rng)))
-        })
-    }
-    fn name(&self) -> String {
-        self.name.to_owned()
-    }
-    fn hints(&self) -> Hints {
-        Hints::shardable()
-            .arity(Arity::One)
-            .settings(&self.settings)
-            .problem(self.problem.as_deref())
-    }
-    fn weigh(&self, item: &Out) -> Option<usize> {
-        Some(item.weigh())
-    }
 }

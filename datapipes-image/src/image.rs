@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{Error, Reader, Result, Wire, Writer};
+use datapipes::{Error, Reader, Result, Weigh, Wire, Writer};
 
 use crate::Rect;
 
@@ -135,6 +135,12 @@ impl Wire for Image {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let (width, height, channels) = Wire::decode(from)?;
         Image::new(width, height, channels, Wire::decode(from)?).map_err(Reader::damaged)
+    }
+}
+
+impl Weigh for Image {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + self.data.len()
     }
 }
 

@@ -99,7 +99,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn load_files(self) -> Graph<File>
     where
-        Self: GraphOf<FileRef>;
+        Self: GraphOf<FileRef>,
+    {
+        self.graph().pipe(LoadFiles::new())
+    }
 
     /// Reads files as [`read_as`](FileGraphExt::read_as) does, but loads whole only files of at most
     /// `whole` bytes; with 0 only empty files. A larger limit makes fewer requests and reads more
@@ -121,7 +124,17 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>
     where
-        Self: GraphOf<FileRef>;
+        Self: GraphOf<FileRef>,
+    {
+        let (files, format) = (self.graph(), Arc::new(format));
+        if format.splitter().is_none() && format.by_parts().is_none() {
+            return files.load_files().pipe(ReadAs(format));
+        }
+        let blocks = files
+            .pipe(OpenFiles::up_to(whole))
+            .pipe(SplitRecords(format.clone()));
+        blocks.pipe(ReadAs(format))
+    }
 
     /// Maps each file into memory instead of reading it (`MapFiles`). Needs the feature `mmap`.
     ///
@@ -154,7 +167,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn map_files(self) -> Graph<File>
     where
-        Self: GraphOf<FileRef> + CanMap;
+        Self: GraphOf<FileRef> + CanMap,
+    {
+        self.mapped()
+    }
 
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
@@ -183,7 +199,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn stream_untar(self) -> Graph<File>
     where
-        Self: GraphOf<FileRef>;
+        Self: GraphOf<FileRef>,
+    {
+        self.graph().pipe(StreamUntar::new())
+    }
 
     /// Opens each tar archive, compressed or not, and yields its regular files in order.
     ///
@@ -213,7 +232,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn untar(self) -> Graph<File>
     where
-        Self: GraphOf<File>;
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Untar::new())
+    }
 
     /// Decompresses each file that is compressed, with the [`Codec`](crate::formats::Codec) that
     /// its first bytes indicate, and passes the other files on unchanged; see [`Decompress`].
@@ -240,7 +262,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn decompress(self) -> Graph<File>
     where
-        Self: GraphOf<File>;
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Decompress::new())
+    }
 
     /// Decompresses each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before
     /// [`untar`](FileGraphExt::untar).
@@ -263,7 +288,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn gunzip(self) -> Graph<File>
     where
-        Self: GraphOf<File>;
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Gunzip::new())
+    }
 
     /// Reads each file in a [`Format`], and yields its items one by one, in order: lines, rows,
     /// records. The input is a graph of loaded files, or a list of files; large files of a list are
@@ -318,7 +346,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
     where
-        Self: Readable;
+        Self: Readable,
+    {
+        self.read_files(format)
+    }
 
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are
     /// sample `a/1` with the fields `jpg` and `cls`.
@@ -344,7 +375,10 @@ pub trait FileGraphExt: Sized {
     /// ```
     fn samples(self) -> Graph<Sample>
     where
-        Self: GraphOf<File>;
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Samples::new())
+    }
 
     /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON;
     /// see [`FieldDecoder`].
@@ -371,80 +405,12 @@ pub trait FileGraphExt: Sized {
         decoder: FieldDecoder<V>,
     ) -> Graph<Decoded<V>>
     where
-        Self: GraphOf<Sample>;
-}
-
-/// Implemented for graphs of any item, so that a call on a graph of other items gets a compiler
-/// error that names the items the method accepts.
-impl<T> FileGraphExt for Graph<T> {
-    fn load_files(self) -> Graph<File>
-    where
-        Self: GraphOf<FileRef>,
-    {
-        self.graph().pipe(LoadFiles::new())
-    }
-    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>
-    where
-        Self: GraphOf<FileRef>,
-    {
-        let (files, format) = (self.graph(), Arc::new(format));
-        if format.splitter().is_none() && format.by_parts().is_none() {
-            return files.load_files().pipe(ReadAs(format));
-        }
-        let blocks = files
-            .pipe(OpenFiles::up_to(whole))
-            .pipe(SplitRecords(format.clone()));
-        blocks.pipe(ReadAs(format))
-    }
-    fn map_files(self) -> Graph<File>
-    where
-        Self: GraphOf<FileRef> + CanMap,
-    {
-        self.mapped()
-    }
-    fn stream_untar(self) -> Graph<File>
-    where
-        Self: GraphOf<FileRef>,
-    {
-        self.graph().pipe(StreamUntar::new())
-    }
-    fn untar(self) -> Graph<File>
-    where
-        Self: GraphOf<File>,
-    {
-        self.graph().pipe(Untar::new())
-    }
-    fn decompress(self) -> Graph<File>
-    where
-        Self: GraphOf<File>,
-    {
-        self.graph().pipe(Decompress::new())
-    }
-    fn gunzip(self) -> Graph<File>
-    where
-        Self: GraphOf<File>,
-    {
-        self.graph().pipe(Gunzip::new())
-    }
-    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
-    where
-        Self: Readable,
-    {
-        self.read_files(format)
-    }
-    fn samples(self) -> Graph<Sample>
-    where
-        Self: GraphOf<File>,
-    {
-        self.graph().pipe(Samples::new())
-    }
-    fn decode_fields<V: From<Value> + Send + 'static>(
-        self,
-        decoder: FieldDecoder<V>,
-    ) -> Graph<Decoded<V>>
-    where
         Self: GraphOf<Sample>,
     {
         self.graph().pipe(decoder)
     }
 }
+
+/// Implemented for graphs of any item, so that a call on a graph of other items gets a compiler
+/// error that names the items the method accepts.
+impl<T> FileGraphExt for Graph<T> {}

@@ -22,7 +22,6 @@ mod lineage;
 mod node;
 mod pipe;
 mod rescaled;
-mod resumed;
 mod source;
 mod split;
 mod stopped;
@@ -106,12 +105,6 @@ fn collect_by<T: Send + 'static>(mut items: Items<T>, demand: usize) -> Outcome<
 fn outcome<T>(item: Result<Item<T>>) -> std::result::Result<(T, Origin), String> {
     item.map(Item::into_parts)
         .map_err(|error| error.to_string())
-}
-
-fn next<T: Send + 'static>(items: &mut Items<T>) -> Option<Result<Item<T>>> {
-    block_on(std::future::poll_fn(|cx| {
-        Pin::new(&mut *items).poll_next(cx)
-    }))
 }
 
 fn assert_same<T: PartialEq + Debug>(is: &Outcome<T>, should: &Outcome<T>, what: &str) {

@@ -1,8 +1,8 @@
 //! Mixing, for a graph of batches.
 
-use datapipes::{Graph, Result, Rng, Tensor};
+use datapipes::{Graph, Tensor};
 
-use super::{Step, sealed};
+use super::{sealed, step};
 use crate::{CutMix, MixUp, OneHot, RandomMix};
 
 /// Mixing steps for batches of images and labels. Import it with the [`prelude`](crate::prelude).
@@ -48,30 +48,27 @@ type Batch = (Tensor, Tensor);
 impl BatchGraphExt for Graph<Batch> {
     fn mixup(self, mixup: MixUp) -> Self {
         let step = step("mixup", move |batch, rng| mixup.apply(batch, rng));
-        self.pipe(step.settings(mixup.settings()).check(mixup.check()))
+        let step = step.settings(mixup.settings());
+        self.pipe(step.problem(mixup.check().err()))
     }
 
     fn cutmix(self, cutmix: CutMix) -> Self {
         let step = step("cutmix", move |batch, rng| cutmix.apply(batch, rng));
-        self.pipe(step.settings(cutmix.settings()).check(cutmix.check()))
+        let step = step.settings(cutmix.settings());
+        self.pipe(step.problem(cutmix.check().err()))
     }
 
     fn random_mix(self, mix: RandomMix) -> Self {
         let step = step("random_mix", move |batch, rng| mix.apply(batch, rng));
-        self.pipe(step.settings(mix.settings()).check(mix.check()))
+        let step = step.settings(mix.settings());
+        self.pipe(step.problem(mix.check().err()))
     }
 
     fn one_hot(self, one_hot: OneHot) -> Self {
-        let step = step("one_hot", move |(images, labels), _| {
+        let step = step("one_hot", move |(images, labels): Batch, _| {
             Ok((images, one_hot.encode(labels)?))
         });
-        self.pipe(step.settings(one_hot.settings()).check(one_hot.check()))
+        let step = step.settings(one_hot.settings());
+        self.pipe(step.problem(one_hot.check().err()))
     }
-}
-
-fn step<F>(name: &'static str, f: F) -> Step<F>
-where
-    F: Fn(Batch, &mut Rng) -> Result<Batch> + Send + Sync + 'static,
-{
-    Step::over(name, f)
 }

@@ -1,8 +1,10 @@
 //! Erasing, for a graph of images or tensors.
 
-use datapipes::{Graph, Tensor};
+use std::any::Any;
 
-use super::{Step, sealed};
+use datapipes::{Graph, Result, Rng, Tensor, Weigh};
+
+use super::{in_place, sealed, step};
 use crate::{Image, RandomErasing};
 
 /// Erasing, for a graph of tensors, with a label or without, or images. Import it with the
@@ -28,33 +30,40 @@ pub trait EraseGraphExt: sealed::Sealed {
 
 impl EraseGraphExt for Graph<Tensor> {
     fn random_erasing(self, erasing: RandomErasing) -> Self {
-        let step = Step::over("random_erasing", move |mut tensor: Tensor, rng| {
-            erasing.apply_tensor(&mut tensor, rng)?;
-            Ok(tensor)
-        });
-        self.pipe(step.settings(erasing.settings()).check(erasing.check()))
+        add(self, erasing, |tensor, erasing, rng| {
+            erasing.apply_tensor(tensor, rng)
+        })
     }
 }
 
 impl<L: Send + 'static> EraseGraphExt for Graph<(Tensor, L)> {
     fn random_erasing(self, erasing: RandomErasing) -> Self {
-        let step = Step::over(
-            "random_erasing",
-            move |(mut tensor, label): (Tensor, L), rng| {
-                erasing.apply_tensor(&mut tensor, rng)?;
-                Ok((tensor, label))
-            },
-        );
-        self.pipe(step.settings(erasing.settings()).check(erasing.check()))
+        let erased = add(self, erasing, |(tensor, _), erasing, rng| {
+            erasing.apply_tensor(tensor, rng)
+        });
+        // Of labels only tensors are counted.
+        erased.weighed(|(tensor, label): &(Tensor, L)| {
+            let label = (label as &dyn Any).downcast_ref::<Tensor>();
+            tensor.byte_len() + label.map_or(0, Tensor::byte_len)
+        })
     }
 }
 
 impl EraseGraphExt for Graph<Image> {
     fn random_erasing(self, erasing: RandomErasing) -> Self {
-        let step = Step::new("random_erasing", move |mut image, rng| {
-            erasing.apply(&mut image, rng)?;
-            Ok(image)
-        });
-        self.pipe(step.settings(erasing.settings()).check(erasing.check()))
+        add(self, erasing, |image, erasing, rng| {
+            erasing.apply(image, rng)
+        })
+        .weighed(Weigh::weigh)
     }
+}
+
+fn add<T: Send + 'static>(
+    graph: Graph<T>,
+    erasing: RandomErasing,
+    erase: fn(&mut T, &RandomErasing, &mut Rng) -> Result<()>,
+) -> Graph<T> {
+    let erase = in_place(move |item, rng| erase(item, &erasing, rng));
+    let step = step("random_erasing", erase).settings(erasing.settings());
+    graph.pipe(step.problem(erasing.check().err()))
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use datapipes::{
-    Children, Chunk, Chunks, Context, Demand, Hints, Items, Origin, Pipe, Result, opaque_debug,
+    Children, Chunk, Chunks, Context, Demand, Error, Hints, Items, Origin, Pipe, Result,
+    opaque_debug,
 };
 use futures::Stream;
 
@@ -61,11 +62,17 @@ pub trait Format: Send + Sync + 'static {
     type Item: Send + 'static;
 
     /// Opens a file and returns its items. Runs on a CPU worker, as the iterator does; `cx` tells
-    /// if the epoch was dropped, for long work before the next item.
+    /// if the epoch was dropped, for long work before the next item. Defaults to the records of the
+    /// [`splitter`](Format::splitter): a format has one of the two at least.
     ///
     /// # Errors
     /// Returns an error for a file that is not of this format, or whose beginning is invalid.
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Self::Item>>;
+    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Self::Item>> {
+        match self.splitter() {
+            Some(splitter) => splitter.open(file, cx),
+            None => Err(Error::config("a format with neither `open` nor `splitter`")),
+        }
+    }
 
     /// Returns the splitter that cuts a file of this format into records as it arrives, for
     /// [`FileGraphExt::read_as`](crate::FileGraphExt::read_as). It yields the same items as

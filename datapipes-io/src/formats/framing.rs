@@ -93,17 +93,15 @@ impl Frame {
 /// Finds the records of a format in bytes that arrive piece by piece.
 ///
 /// One value processes one file, from its beginning. A [`Format`](super::Format) returns it from
-/// [`Format::splitter`](super::Format::splitter), and can open whole files with it too
-/// ([`RecordSplitter::open`]).
+/// [`Format::splitter`](super::Format::splitter), by which whole files are opened too.
 ///
 /// # Examples
 /// Records that each have their length before them:
 /// ```
 /// use bytes::Bytes;
-/// use datapipes::{Context, Error, ErrorKind, Result};
+/// use datapipes::{Error, Result};
 /// use datapipes_io::formats::{FileEntries, Format, Frame, Framing, FrameKind, RecordPosition, RecordSplitter, records};
-/// use datapipes_io::stores::InMemory;
-/// use datapipes_io::{File, prelude::*};
+/// use datapipes_io::{prelude::*, stores::InMemory};
 ///
 /// #[derive(Clone)]
 /// struct Lengths;
@@ -127,9 +125,6 @@ impl Frame {
 /// impl Format for Lengths {
 ///     type Item = Bytes;
 ///
-///     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
-///         RecordSplitter::new(Lengths).open(file, cx)
-///     }
 ///     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
 ///         Some(RecordSplitter::new(Lengths))
 ///     }
@@ -230,9 +225,9 @@ pub fn records<F: Framing>(
 /// the end of the file:
 /// ```
 /// use bytes::Bytes;
-/// use datapipes::{Context, Error, Result};
+/// use datapipes::{Error, Result};
 /// use datapipes_io::formats::{FileEntries, Format, Frame, FrameKind, Framing, RecordPosition, RecordSplitter, batches};
-/// use datapipes_io::{File, prelude::*, stores::InMemory};
+/// use datapipes_io::{prelude::*, stores::InMemory};
 ///
 /// #[derive(Clone, Default)]
 /// struct Log { ended: bool }
@@ -267,9 +262,6 @@ pub fn records<F: Framing>(
 /// impl Format for Log {
 ///     type Item = u8;
 ///
-///     fn open(&self, file: File, cx: &Context) -> Result<FileEntries<u8>> {
-///         RecordSplitter::new(self.clone()).open(file, cx)
-///     }
 ///     fn splitter(&self) -> Option<RecordSplitter<u8>> {
 ///         Some(RecordSplitter::new(self.clone()))
 ///     }
@@ -520,7 +512,7 @@ const BLOCK: usize = 256 << 10;
 /// Splits a file into blocks of whole records as it arrives; made of a [`Framing`].
 #[must_use]
 pub struct RecordSplitter<T> {
-    split: Box<dyn Split<T>>,
+    pub(super) split: Box<dyn Split<T>>,
     pub(super) expansion: Expansion,
     pub(super) packing: fn(&[u8], &str) -> Result<Option<Packing>>,
 }
@@ -597,63 +589,29 @@ impl<T: Send + 'static> RecordSplitter<T> {
             self.split.allow(most);
         }
     }
-
-    /// Returns true if a file that begins with these bytes has to be read whole.
-    pub(super) fn is_whole(&self, first: &[u8]) -> bool {
-        self.split.is_whole(first)
-    }
-
-    /// Sets the length of the file, if it is not compressed.
-    pub(super) fn begin(&mut self, len: u64) {
-        self.split.begin(len);
-    }
-
-    /// Adds the next piece, when it is requested.
-    pub(super) fn push(&mut self, piece: Bytes) {
-        self.split.push(piece);
-    }
-
-    /// Ends the input: there are no more pieces.
-    pub(super) fn end(&mut self) {
-        self.split.end();
-    }
-
-    pub(super) fn step(&mut self) -> Step<T> {
-        self.split.step()
-    }
-
-    /// Returns the incomplete next block, for which no more bytes are expected.
-    pub(super) fn flush(&mut self) -> Option<Block<T>> {
-        self.split.flush()
-    }
-
-    /// Returns the position of the next block, and the ranges before it that are needed to read it.
-    pub(super) fn place(&self) -> (RecordPosition, &[(u64, u64)]) {
-        self.split.place()
-    }
-
-    /// Resumes at a position of a file, after the earlier bytes that are needed.
-    pub(super) fn resume(
-        &mut self,
-        at: RecordPosition,
-        heads: Vec<((u64, u64), Bytes)>,
-    ) -> Result<()> {
-        self.split.resume(at, heads)
-    }
 }
 
-trait Split<T>: Send {
+/// A splitter without the type of its framing.
+pub(super) trait Split<T>: Send {
     #[cfg(any(test, feature = "testing"))]
     fn set_block(&mut self, bytes: usize);
     fn whole(self: Box<Self>, data: Bytes) -> FileEntries<T>;
+    /// Sets the length of the file, if it is not compressed.
     fn begin(&mut self, len: u64);
+    /// Tells the framing the loader's limit on what inflates.
     fn allow(&mut self, most: u64);
+    /// Returns true if a file that begins with these bytes has to be read whole.
     fn is_whole(&self, first: &[u8]) -> bool;
+    /// Adds the next piece, when it is requested.
     fn push(&mut self, piece: Bytes);
+    /// Ends the input: there are no more pieces.
     fn end(&mut self);
     fn step(&mut self) -> Step<T>;
+    /// Returns the incomplete next block, for which no more bytes are expected.
     fn flush(&mut self) -> Option<Block<T>>;
+    /// Returns the position of the next block, and the ranges before it that are needed to read it.
     fn place(&self) -> (RecordPosition, &[(u64, u64)]);
+    /// Resumes at a position of a file, after the earlier bytes that are needed.
     fn resume(&mut self, at: RecordPosition, heads: Vec<((u64, u64), Bytes)>) -> Result<()>;
 }
 

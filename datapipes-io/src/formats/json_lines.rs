@@ -5,14 +5,13 @@ mod indexed;
 
 use std::marker::PhantomData;
 
-use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
 use super::lines::{Line, Options};
-use super::{FileEntries, Format, RecordSplitter, value};
-use crate::File;
+use super::{Format, RecordSplitter, value};
 pub use index::LineIndex;
 pub use indexed::IndexedJsonLines;
 
@@ -100,9 +99,6 @@ opaque_debug!(JsonLines<T> { options });
 impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     type Item = T;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<T>> {
         let read = |line: &Line<'_>| parse(line.text, line.number, line.offset, line.last);
         Some(self.options.splitter(true, read))

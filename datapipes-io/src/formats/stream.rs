@@ -181,7 +181,7 @@ impl<F: Format + ?Sized> Reading<'_, F> {
             // The file itself comes again, and is opened there.
             self.out.snapshot_with(self.cx, |held| {
                 held.hold(self.cx.position(0).checked_sub(1));
-                let (at, heads) = splitter.place();
+                let (at, heads) = splitter.split.place();
                 let (name, version, packed) =
                     (name.clone(), source.version(), source.inflating.is_some());
                 Some(Stop {
@@ -192,14 +192,14 @@ impl<F: Format + ?Sized> Reading<'_, F> {
                     heads: heads.to_vec(),
                 })
             });
-            match splitter.step() {
+            match splitter.split.step() {
                 Step::Block(block) => self.emit(block).await,
                 Step::End => break,
                 Step::More => match source.next(self.cx).await {
-                    Ok(Some(piece)) => splitter.push(piece),
-                    Ok(None) => splitter.end(),
+                    Ok(Some(piece)) => splitter.split.push(piece),
+                    Ok(None) => splitter.split.end(),
                     Err(error) => {
-                        if let Some(block) = splitter.flush() {
+                        if let Some(block) = splitter.split.flush() {
                             self.emit(block).await;
                         }
                         return Err(error);
@@ -299,13 +299,13 @@ impl Source {
         let packing = (splitter.packing)(&first, &name)?;
         let version = arriving.version().cloned();
         let Some(packing) = packing else {
-            if splitter.is_whole(&first) {
+            if splitter.split.is_whole(&first) {
                 return Ok(Err(File::new(name, arriving.all(first).await?)));
             }
             if let Some(len) = arriving.len() {
-                splitter.begin(len);
+                splitter.split.begin(len);
             }
-            splitter.push(first);
+            splitter.split.push(first);
             return Ok(Ok(Source {
                 arriving: Some(arriving),
                 inflating: None,
@@ -323,7 +323,7 @@ impl Source {
             Some(stop) => source.skip(splitter, &stop, cx).await?,
             None => {
                 let first = source.next(cx).await?.unwrap_or_default();
-                if splitter.is_whole(&first) {
+                if splitter.split.is_whole(&first) {
                     let mut data = Vec::from(first);
                     while let Some(piece) = source.next(cx).await? {
                         data.extend_from_slice(&piece);
@@ -332,7 +332,7 @@ impl Source {
                         super::Codec::of_name(&name).map_or(name.into_owned(), |(_, name)| name);
                     return Ok(Err(File::new(name, data)));
                 }
-                splitter.push(first);
+                splitter.split.push(first);
             }
         }
         Ok(Ok(source))
@@ -355,9 +355,9 @@ impl Source {
             read.push(((begin, end), arriving.all(first).await?));
         }
         if let Some(len) = file.size {
-            splitter.begin(len);
+            splitter.split.begin(len);
         }
-        splitter.resume(at, read)?;
+        splitter.split.resume(at, read)?;
         let arriving = match file.size == Some(at.offset) {
             true => None,
             false => Some(Arriving::open(file, get(at.offset, u64::MAX)).await?),
@@ -394,11 +394,13 @@ impl Source {
                 }
             }
             if end > stop.at.offset {
-                splitter.push(piece.split_off((stop.at.offset - at) as usize));
+                splitter
+                    .split
+                    .push(piece.split_off((stop.at.offset - at) as usize));
             }
             at = end;
         }
-        splitter.resume(
+        splitter.split.resume(
             stop.at,
             heads
                 .into_iter()

@@ -303,9 +303,6 @@ mod tests {
     impl Format for Log {
         type Item = u8;
 
-        fn open(&self, file: File, cx: &Context) -> Result<FileEntries<u8>> {
-            RecordSplitter::new(self.clone()).open(file, cx)
-        }
         fn splitter(&self) -> Option<RecordSplitter<u8>> {
             Some(RecordSplitter::new(self.clone()))
         }

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 
 use super::concat::sum;
-use crate::{Context, Graph, Hints, Items, Join, Reader, Result, Role, Wire, Writer};
+use crate::{Context, Error, Graph, Hints, Items, Join, Reader, Result, Role, Wire, Writer};
 
 /// Reads several inputs by turns, a limited number at a time; see [`Graph::interleave`].
 #[derive(Clone, Debug)]
@@ -34,10 +34,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             Ok(Some(InterleaveState(state)))
                 if state.2.len() != places || state.3 > count as u64 =>
             {
-                return Items::fail(crate::Error::new(
-                    crate::ErrorKind::Config,
-                    "a snapshot of another number of inputs",
-                ));
+                return Items::fail(Error::config("a snapshot of another number of inputs"));
             }
             Ok(restored) => restored.unwrap_or(InterleaveState((0, 0, vec![None; places], 0))),
             Err(error) => return Items::fail(error),
@@ -117,10 +114,7 @@ impl Wire for InterleaveState {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let state: (u64, u64, Vec<Option<u64>>, u64) = Wire::decode(from)?;
         if state.2.iter().flatten().any(|&input| input >= state.3) {
-            return Err(crate::Error::new(
-                crate::ErrorKind::Config,
-                "an input that has not begun is open",
-            ));
+            return Err(Error::config("an input that has not begun is open"));
         }
         Ok(InterleaveState(state))
     }

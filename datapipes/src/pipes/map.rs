@@ -1,5 +1,7 @@
 //! Applies a function to every item.
 
+use std::fmt::Display;
+
 use crate::{Arity, BoxError, Context, Error, Graph, Hints, Items, Pipe, Result, Rng};
 
 /// Applies a function to every item; see [`Graph::map`].
@@ -63,13 +65,50 @@ where
 
 /// Applies a function with randomness, which may fail, to every item; see
 /// [`Graph::try_map_with_rng`].
+///
+/// A crate with steps of its own, such as those of images and audio, gives each a kind and settings,
+/// by which the plan and checkpoints know it:
+/// ```
+/// use datapipes::{Graph, pipes::MapWithRng};
+///
+/// fn scale(graph: Graph<u64>, by: u64) -> Graph<u64> {
+///     let step = MapWithRng::new(move |n, _: &mut _| datapipes::Ok(n * by)).kind("scale");
+///     graph.pipe(step.settings(by).problem((by == 0).then_some("all would be 0")))
+/// }
+/// assert_eq!(scale(Graph::range(0..3), 2).collect()?, [0, 2, 4]);
+/// assert!(scale(Graph::range(0..3), 0).collect().is_err());
+/// # datapipes::Ok(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct MapWithRng<F>(F);
+#[must_use]
+pub struct MapWithRng<F> {
+    f: F,
+    kind: &'static str,
+    settings: String,
+    problem: Option<String>,
+}
 
 impl<F> MapWithRng<F> {
     /// Applies `f`.
     pub fn new(f: F) -> Self {
-        MapWithRng(f)
+        MapWithRng {
+            f,
+            // The name that orders and checkpoints know it by.
+            kind: "map_random",
+            settings: String::new(),
+            problem: None,
+        }
+    }
+
+    setters! {
+        /// Sets the kind of step, which names its nodes: the method that adds it.
+        kind(kind: &'static str) => kind = kind;
+
+        /// Sets the text of the settings, which a resumed epoch compares.
+        settings(settings: impl Display) => settings = settings.to_string();
+
+        /// Refuses the graph if there is a problem with the settings.
+        problem(problem: Option<impl Display>) => problem = problem.map(|problem| problem.to_string());
     }
 }
 
@@ -83,18 +122,21 @@ where
     type Out = Out;
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
-        let (f, context) = (self.0.clone(), cx.clone());
+        let (f, context) = (self.f.clone(), cx.clone());
         input.each(cx, move |item| {
             let mut rng = context.rng(item.origin());
             Some(item.try_map(|value| f(value, &mut rng).map_err(Error::user)))
         })
     }
-    /// The name that orders and checkpoints know it by.
     fn name(&self) -> String {
-        "map_random".to_owned()
+        self.kind.to_owned()
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().arity(Arity::One).weighs_by_type(true)
+        Hints::shardable()
+            .arity(Arity::One)
+            .weighs_by_type(true)
+            .settings(&self.settings)
+            .problem(self.problem.as_deref())
     }
 }
 

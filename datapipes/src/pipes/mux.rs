@@ -3,7 +3,7 @@
 use futures::StreamExt;
 
 use super::concat::sum;
-use crate::{Context, Graph, Hints, Items, Join, Role};
+use crate::{Context, Error, Graph, Hints, Items, Join, Role};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
 #[derive(Clone, Debug)]
@@ -74,10 +74,7 @@ pub(super) fn by_turns<T: Send + 'static>(
     let (mut turn, mut ended) = match cx.restored::<(u64, Vec<bool>)>() {
         Ok(Some((turn, ended))) if ended.len() == inputs.len() => (turn as usize, ended),
         Ok(Some(_)) => {
-            return Items::fail(crate::Error::new(
-                crate::ErrorKind::Config,
-                "a snapshot of another number of inputs",
-            ));
+            return Items::fail(Error::config("a snapshot of another number of inputs"));
         }
         Ok(None) => (0, vec![false; inputs.len()]),
         Err(error) => return Items::fail(error),

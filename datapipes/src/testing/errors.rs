@@ -17,22 +17,27 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
             for before in [0, len / 2, len] {
                 self.check_error(whole, way, (input, before));
             }
-            let gauge = Gauge::default();
-            let seen = catch_unwind(AssertUnwindSafe(|| {
-                let inputs = self.open(&self.clean(), |at, opening| {
-                    if at == input {
-                        opening.sequence.clear();
-                        (opening.panics, opening.gauge) = (true, Some(gauge.clone()));
-                    }
-                });
-                Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1)
-            }));
-            let arrived = seen.map_or(true, |seen| seen.iter().flatten().any(is_mark));
-            assert!(
-                arrived || gauge.polls() == 0,
-                "a panic of input {input} is swallowed"
-            );
+            self.check_panic(way, input);
         }
+    }
+
+    /// Checks that a panic of an input arrives.
+    pub fn check_panic(&self, way: Way, input: usize) {
+        let gauge = Gauge::default();
+        let seen = catch_unwind(AssertUnwindSafe(|| {
+            let inputs = self.open(&self.clean(), |at, opening| {
+                if at == input {
+                    opening.sequence.clear();
+                    (opening.panics, opening.gauge) = (true, Some(gauge.clone()));
+                }
+            });
+            Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1)
+        }));
+        let arrived = seen.map_or(true, |seen| seen.iter().flatten().any(is_mark));
+        assert!(
+            arrived || gauge.polls() == 0,
+            "a panic of input {input} is swallowed"
+        );
     }
 
     fn check_error(&self, whole: &[Outcome<T>], way: Way, (input, before): (usize, usize)) {

@@ -68,6 +68,7 @@ where
         hints: join.hints(),
         apply: &apply,
         context: Context::default(),
+        held: &|_| None,
     };
     let (whole, ways) = node.whole();
     node.check_plain(&whole, &ways);

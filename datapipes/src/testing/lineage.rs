@@ -4,17 +4,20 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::resumed::{Input, given, saved, with_errors};
+use super::stopped::saved;
 use super::{MARK, Outcome, block_on, outcome};
 use crate::checkpoint::{
     ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Trim, Unordered,
 };
-use crate::{Context, Item, Items, Origin, Pipe, Wanted};
+use crate::{Context, Error, ErrorKind, Item, Items, Origin, Pipe, Wanted};
 
 const NODE: &str = "pipe";
 
 /// Stops at every place, with the input in several orders, goes on, stops again, and goes on to the
 /// end.
+/// Input of a pipe; `None` stands for an error.
+type Input<In> = [Option<Item<In>>];
+
 pub(super) fn check_lineage<In, P>(pipe: &P, items: &[Item<In>])
 where
     In: Clone + Debug + Send + 'static,
@@ -200,4 +203,36 @@ impl<T: Send + 'static> Running<T> {
         let cursor = saved(&*self.unordered, Point::at(self.position), NODE);
         (self.position, cursor)
     }
+}
+
+/// Returns the items alone, and with errors between them: some, one after each, and several in a
+/// row, so that some are within any group that a pipe makes.
+fn with_errors<In: Clone>(items: &[Item<In>]) -> Vec<Vec<Option<Item<In>>>> {
+    let few = [items.len(), items.len() / 2, items.len() / 3, 0];
+    let densities: [&dyn Fn(usize) -> usize; 4] = [
+        &|_| 0,
+        &|at| few.iter().filter(|&&error| error == at).count(),
+        &|_| 1,
+        &|at| {
+            if at % 3 == 1 { 2 } else { 0 }
+        },
+    ];
+    let failing = |errors: &dyn Fn(usize) -> usize| {
+        let some = |at: usize| {
+            std::iter::repeat_n(None, errors(at))
+                .chain(items.get(at).map(|item| Some(item.clone())))
+        };
+        (0..=items.len()).flat_map(some).collect()
+    };
+    densities.into_iter().map(failing).collect()
+}
+
+/// Returns the input at these positions.
+fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Wanted) -> Items<In> {
+    let end = input.len() as u64;
+    let items = wanted.positions(end).map(|at| match &input[at as usize] {
+        Some(item) => Ok(item.clone()),
+        None => Err(Error::new(ErrorKind::User, MARK)),
+    });
+    Items::from_results(items.collect::<Vec<_>>())
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::feed::{Feed, Opening};
 use super::{Gauge, Outcome, outcome};
+use crate::checkpoint::NodeState;
 use crate::graph::AnyItems;
 use crate::items::Demand;
-use crate::{Chunk, Context, ErrorKind, Hints, Items};
+use crate::{Arity, Chunk, Context, ErrorKind, Hints, Items, Wanted};
 
 /// Makes the streams of a node.
 pub(super) type Apply<'a, T> = &'a dyn Fn(Vec<AnyItems>, &Context) -> Vec<Items<T>>;
@@ -22,6 +23,8 @@ pub(super) struct Node<'a, T> {
     pub hints: Hints,
     pub apply: Apply<'a, T>,
     pub context: Context,
+    /// The input positions that a pipe holds, if it says so itself.
+    pub held: &'a dyn Fn(&Context) -> Option<Vec<u64>>,
 }
 
 /// The sequence in which outputs are read.
@@ -163,6 +166,27 @@ impl<T: Send + 'static> Node<'_, T> {
     }
 
     /// Opens its inputs, which have these items and errors, each as `how` sets.
+    /// Returns sequences of the inputs without errors, and with few and many of them between the items.
+    pub fn sequences(&self) -> Vec<Vec<Vec<Option<usize>>>> {
+        if self.feeds.is_empty() {
+            return vec![Vec::new()];
+        }
+        let errors: [&dyn Fn(usize) -> Vec<usize>; 4] = [
+            &|_| Vec::new(),
+            &|len| vec![len, len / 2, len / 3, 0],
+            // One before each item.
+            &|len| (0..=len).collect(),
+            &|len| (1..=len).step_by(3).flat_map(|at| [at, at]).collect(),
+        ];
+        let failing = |errors: &dyn Fn(usize) -> Vec<usize>| {
+            let feeds = self.feeds.iter();
+            feeds
+                .map(|feed| feed.failing(&errors(feed.len())))
+                .collect()
+        };
+        errors.map(failing).into()
+    }
+
     pub fn open(
         &self,
         sequences: &[Vec<Option<usize>>],
@@ -300,6 +324,40 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 }
             });
             Reading::new(self.apply(inputs, &self.context), ways[0]).read(usize::MAX, 64);
+        }
+    }
+
+    /// Checks sets of wanted positions: all from each place on, and some of those before.
+    pub fn check_positions(&self) {
+        for sequences in &self.sequences() {
+            let run = |wanted: &Wanted, chunk: usize| {
+                let inputs = self.open(sequences, |_, opening| {
+                    if self.hints.arity == Arity::One {
+                        opening.wanted = wanted.clone();
+                    }
+                });
+                let node_state = NodeState {
+                    wanted: Some(wanted.clone()),
+                    ..NodeState::default()
+                };
+                let outputs = self.apply(inputs, &self.context.with_node_state(node_state));
+                Reading::new(outputs, Way::Turns)
+                    .read(usize::MAX, chunk)
+                    .swap_remove(0)
+            };
+            let whole = run(&Wanted::since(0), 1);
+            for from in 0..=whole.len() as u64 {
+                for (every, chunk) in [(usize::MAX, 1), (1, 1), (3, 1), (3, 64), (2, 7)] {
+                    let wanted = Wanted::new((0..from).step_by(every).collect(), from);
+                    let places = wanted.positions(whole.len() as u64);
+                    let expected: Vec<_> = places.map(|at| &whole[at as usize]).collect();
+                    let seen = run(&wanted, chunk);
+                    assert!(
+                        seen.iter().eq(expected.iter().copied()),
+                        "says that it goes by position; of {wanted:?} it gives {seen:?}, and not {expected:?}"
+                    );
+                }
+            }
         }
     }
 

@@ -1,12 +1,12 @@
 //! The check of a pipe.
 
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{
-    Gauge, MARK, Outcome, assert_same, collect, collect_by, lineage, next, numbered, pausing,
-    rescaled, resumed, steady,
-};
+use super::feed::Feed;
+use super::node::Node;
+use super::stopped::check_stopped;
+use super::{MARK, Outcome, assert_same, collect, lineage, numbered, rescaled, steady};
+use crate::graph::{AnyItems, typed};
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Result};
 
 /// Checks that a pipe keeps the contract of [`Pipe`], on an input of some length (ten or more items
@@ -49,25 +49,38 @@ where
     P::Out: PartialEq + Debug,
 {
     let items: Vec<Item<In>> = numbered(&input);
-    let whole = collect(pipe.apply(steady(&items), &Context::default()));
-
-    check_lazy(pipe, &items);
-    check_drops(pipe, &items, &whole);
-    check_pace(pipe, &items, &whole);
-    check_input_errors(pipe, &items, &whole);
-    check_panic(pipe);
+    let apply = |mut inputs: Vec<AnyItems>, cx: &Context| {
+        let input: Items<In> = typed(inputs.pop().expect("a pipe has one input"));
+        vec![pipe.apply(input, cx)]
+    };
+    let mut node = Node {
+        feeds: vec![Feed::new(input, 0)],
+        outputs: 1,
+        hints: pipe.hints(),
+        apply: &apply,
+        context: Context::default(),
+        held: &|cx| pipe.held(cx),
+    };
+    let (whole, ways) = node.whole();
+    node.check_plain(&whole, &ways);
+    let whole = &whole[0];
+    check_input_errors(pipe, &items, whole);
+    node.check_panic(ways[0], 0);
     let hints = pipe.hints();
     if hints.is_resumable && !hints.is_shardable {
-        resumed::check_resumed(pipe, &items);
+        match hints.by_position {
+            true => node.check_positions(),
+            false => check_stopped(&node, &ways, "it is resumable"),
+        }
         if hints.lineage && !hints.needs_order {
             lineage::check_lineage(pipe, &items);
         }
     }
     if hints.is_shardable {
-        check_cuts(pipe, &items, &whole);
+        check_cuts(pipe, &items, whole);
     }
-    rescaled::check_rescaled(pipe, &items);
-    check_arity(hints.arity, &items, &whole);
+    rescaled::check_rescaled(pipe, &mut node, &items);
+    check_arity(hints.arity, &items, whole);
     if let Some(expected) = pipe.len_hint(items.len() as u64) {
         assert_eq!(
             whole.len() as u64,
@@ -75,65 +88,6 @@ where
             "its hint of the length is wrong"
         );
     }
-}
-
-/// Checks that the pipe polls nothing before its output is polled, and lets its input go.
-fn check_lazy<In, P>(pipe: &P, items: &[Item<In>])
-where
-    In: Clone + Send + 'static,
-    P: Pipe<In>,
-{
-    let gauge = Gauge::default();
-    let input = Items::from_chunks(gauge.watch(steady(items)));
-    let lazy = pipe.apply(input, &Context::default());
-    assert_eq!(gauge.polls(), 0, "applying the pipe polls its input");
-    drop(lazy);
-    assert!(
-        gauge.dropped(),
-        "dropping the output before the first poll keeps the input alive"
-    );
-}
-
-/// Checks that the pipe can be applied beside a first application of any length, and that a dropped
-/// output drops the input.
-fn check_drops<In, P>(pipe: &P, items: &[Item<In>], whole: &Outcome<P::Out>)
-where
-    In: Clone + Send + 'static,
-    P: Pipe<In, Out: PartialEq + Debug>,
-{
-    let cx = Context::default();
-    for taken in 0..=whole.len() {
-        let gauge = Gauge::default();
-        let mut output = pipe.apply(Items::from_chunks(gauge.watch(steady(items))), &cx);
-        for _ in 0..taken {
-            drop(next(&mut output));
-        }
-        let second = collect(pipe.apply(steady(items), &cx));
-        assert_same(&second, whole, "a second application, beside a first");
-        drop(output);
-        assert!(
-            gauge.dropped(),
-            "dropping the output after {taken} items keeps the input alive"
-        );
-    }
-}
-
-/// Checks inputs that pause, other demands, and an empty input.
-fn check_pace<In, P>(pipe: &P, items: &[Item<In>], whole: &Outcome<P::Out>)
-where
-    In: Clone + Send + 'static,
-    P: Pipe<In, Out: PartialEq + Debug>,
-{
-    let cx = Context::default();
-    for seed in 0..8 {
-        let output = collect(pipe.apply(pausing(steady(items), seed), &cx));
-        assert_same(&output, whole, "an input that pauses");
-    }
-    for demand in [1, 2, 7, 1000] {
-        let output = collect_by(pipe.apply(steady(items), &cx), demand);
-        assert_same(&output, whole, "asked for other amounts at once");
-    }
-    drop(collect(pipe.apply(Items::empty(), &cx)));
 }
 
 /// Checks that errors of the input come out, once each, and change no other item, unless it goes by
@@ -178,22 +132,6 @@ where
     let all = output.len();
     output.retain(|item| !matches!(item, Err(text) if text.contains(MARK)));
     (all - output.len(), output)
-}
-
-/// Checks that a panic of the input reaches the reader.
-fn check_panic<In, P>(pipe: &P)
-where
-    In: Send + 'static,
-    P: Pipe<In>,
-{
-    let panicking = Items::from_results((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
-    let output = || collect(pipe.apply(panicking, &Context::default()));
-    let arrived = catch_unwind(AssertUnwindSafe(output)).map_or(true, |output| {
-        output
-            .iter()
-            .any(|item| matches!(item, Err(text) if text.contains(MARK)))
-    });
-    assert!(arrived, "a panic of the input is swallowed");
 }
 
 /// Checks that the outputs of two pieces of the input are the output of the whole.

@@ -3,13 +3,14 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::resumed::Running;
+use super::node::{Node, Way};
+use super::stopped::{How, Running, Stop};
 use super::{collect, steady};
 use crate::context::RunInfo;
-use crate::{Arity, Context, Dealing, Item, Pipe, Rank, Role, Uneven};
+use crate::{Arity, Context, Dealing, Item, Pipe, Rank, Role, Uneven, Wanted};
 
 /// Deals the items to several numbers of ranks, and goes on from each computed snapshot.
-pub(super) fn check_rescaled<In, P>(pipe: &P, items: &[Item<In>])
+pub(super) fn check_rescaled<In, P>(pipe: &P, node: &mut Node<'_, P::Out>, items: &[Item<In>])
 where
     In: Clone + Debug + Send + 'static,
     P: Pipe<In>,
@@ -27,29 +28,33 @@ where
         _ => return,
     };
     let ranks = worlds.flat_map(|world| (0..world).map(move |index| Rank { index, world }));
+    let mut check = |rank: Rank, uneven| {
+        let run = RunInfo {
+            rank,
+            uneven: Some(uneven),
+            ..RunInfo::default()
+        };
+        node.context = Context::new("pipe".into(), 0, run, 0, Arc::default());
+        check_rank(pipe, node, items, size * rank.world);
+    };
     for rank in ranks {
-        check_rank(pipe, items, rank, size * rank.world, Uneven::Allow);
-        check_rank(pipe, items, rank, size * rank.world, Uneven::Drop);
+        check(rank, Uneven::Allow);
+        check(rank, Uneven::Drop);
         if can_pad {
-            check_rank(pipe, items, rank, size * rank.world, Uneven::Pad);
+            check(rank, Uneven::Pad);
         }
     }
 }
 
 /// Checks the outputs of a rank, for each of which all ranks together take `each` items.
-fn check_rank<In, P>(pipe: &P, items: &[Item<In>], rank: Rank, each: usize, uneven: Uneven)
+fn check_rank<In, P>(pipe: &P, node: &Node<'_, P::Out>, items: &[Item<In>], each: usize)
 where
     In: Clone + Debug + Send + 'static,
     P: Pipe<In>,
     P::Out: PartialEq + Debug,
 {
-    let run = RunInfo {
-        rank,
-        uneven: Some(uneven),
-        ..RunInfo::default()
-    };
-    let cx = Context::new("pipe".into(), 0, run, 0, Arc::default());
-    let whole = collect(pipe.apply(steady(items), &cx));
+    let (cx, rank) = (&node.context, node.context.rank());
+    let whole = collect(pipe.apply(steady(items), cx));
     let (full, Rank { index, world }) = (items.len() / each, rank);
     if let Role::Shard { .. } = pipe.hints().role {
         let own = items.iter().skip(index).step_by(world).take(full);
@@ -59,17 +64,23 @@ where
             "says that it deals in turn, and gives rank {index} of {world} {whole:?}"
         );
     }
-    let input: Vec<_> = items.iter().cloned().map(Some).collect();
+    let how = How {
+        way: Way::Turns,
+        chunk: 3,
+        always: true,
+        held: false,
+    };
     for outputs in 0..=full {
-        let computed = pipe.snapshot_at(outputs as u64, &cx);
+        let computed = pipe.snapshot_at(outputs as u64, cx);
         let Some(snapshot) = computed.expect("a snapshot can be computed") else {
             continue;
         };
         let cursor = snapshot.cursor((outputs * each) as u64, outputs as u64);
-        let start = |stopped| Running::start(pipe, &cx, &input, Some(stopped), (3, true));
-        let mut run = start((outputs as u64, cursor));
-        let mut seen = run.read(2);
-        seen.extend(start(run.stop()).read(usize::MAX));
+        let start = |stop: &Stop| Running::start(node, &node.clean(), Some(stop), how);
+        let mut run = start(&(cursor, vec![Wanted::since(outputs as u64)]));
+        let mut seen = run.read(2, whole.len()).swap_remove(0);
+        let rest = start(&run.stop(false)).read(usize::MAX, whole.len());
+        seen.extend(rest.into_iter().flatten());
         let expected = whole.get(outputs..).unwrap_or(&[]);
         assert_eq!(
             seen, expected,

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use super::node::{Node, Reading, Way};
 use super::stopped::check_stopped;
 use super::{Outcome, Resources};
-use crate::checkpoint::NodeState;
 use crate::context::RunInfo;
-use crate::{Context, Items, Source, Wanted};
+use crate::{Context, Items, Source};
 
 /// Checks that a source keeps the contract of [`Source`]. Ten or some more items show most; an
 /// endless source cannot be checked.
@@ -85,6 +84,7 @@ where
         hints: hints.clone(),
         apply: &open,
         context: context.clone(),
+        held: &|_| None,
     };
     if hints.once {
         let whole = Reading::new(vec![source.open(&context)], Way::Turns).read(usize::MAX, 1);
@@ -100,7 +100,7 @@ where
         reading.read(whole[0].len() / 2, 1);
     });
     if hints.by_position {
-        check_positions(source, &context, &whole[0]);
+        node.check_positions();
     } else if hints.is_resumable {
         check_stopped(&node, &ways, "it keeps what it takes to go on");
     }
@@ -212,31 +212,5 @@ fn check_origins<S: Source>(source: &S, whole: &Outcome<S::Out>, again: Option<&
         panic!(
             "in another round of a repeat an item has the same origin, {origin}; see `Context::origin`"
         );
-    }
-}
-
-/// Checks sets of wanted positions: all from each place on, and some of those before.
-fn check_positions<S>(source: &S, context: &Context, whole: &Outcome<S::Out>)
-where
-    S: Source,
-    S::Out: PartialEq + Debug,
-{
-    for from in 0..=whole.len() as u64 {
-        for (every, chunk) in [(usize::MAX, 1), (1, 1), (3, 1), (3, 64), (2, 7)] {
-            let wanted = Wanted::new((0..from).step_by(every).collect(), from);
-            let places = wanted.positions(whole.len() as u64);
-            let expected: Vec<_> = places.map(|at| &whole[at as usize]).collect();
-            let node_state = NodeState {
-                wanted: Some(wanted.clone()),
-                ..NodeState::default()
-            };
-            let opened = source.open(&context.with_node_state(node_state));
-            let seen = Reading::new(vec![opened], Way::Turns).read(usize::MAX, chunk);
-            assert!(
-                seen[0].iter().eq(expected.iter().copied()),
-                "says that it goes by position; of {wanted:?} it gives {:?}, and not {expected:?}",
-                seen[0]
-            );
-        }
     }
 }

@@ -63,6 +63,7 @@ where
         hints: split.hints(),
         apply: &apply,
         context: Context::default(),
+        held: &|_| None,
     };
     let (whole, ways) = node.whole();
     node.check_plain(&whole, &ways);

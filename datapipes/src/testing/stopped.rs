@@ -4,7 +4,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::node::{Node, Reading, Way, is_overrun, nothing};
-use super::resumed::saved;
 use super::{Outcome, outcome};
 use crate::Wanted;
 use crate::checkpoint::{
@@ -15,7 +14,7 @@ use crate::checkpoint::{
 const NODE: &str = "node";
 
 /// The cursor of a stopped node, and the wanted items of each of its outputs.
-type Stop = (Cursor, Vec<Wanted>);
+pub(super) type Stop = (Cursor, Vec<Wanted>);
 
 /// All outputs of a node at once.
 struct Outputs(Vec<(SnapshotHistory, Point)>);
@@ -31,7 +30,7 @@ impl History for Outputs {
 }
 
 /// A running node.
-struct Running<T> {
+pub(super) struct Running<T> {
     reading: Reading<T>,
     recorder: Arc<Recorder>,
     /// Wanted items, position of the next item, and delivered items of each output.
@@ -45,17 +44,17 @@ struct Running<T> {
 
 /// The way in which a node is run.
 #[derive(Clone, Copy)]
-struct How {
-    way: Way,
-    chunk: usize,
+pub(super) struct How {
+    pub way: Way,
+    pub chunk: usize,
     /// True if it takes a snapshot whenever it can.
-    always: bool,
+    pub always: bool,
     /// True if the reader still holds some of the items that it took, when the node is stopped.
-    held: bool,
+    pub held: bool,
 }
 
 impl<T: Send + 'static> Running<T> {
-    fn start(
+    pub fn start(
         node: &Node<'_, T>,
         sequences: &[Vec<Option<usize>>],
         stopped: Option<&Stop>,
@@ -64,13 +63,25 @@ impl<T: Send + 'static> Running<T> {
         }: How,
     ) -> Self {
         let cursor = stopped.map(|(cursor, _)| cursor);
+        let state = cursor.map(|cursor| cursor.state.clone().into());
+        let node_state = NodeState {
+            state,
+            ..NodeState::default()
+        };
+        let held = cursor.and_then(|_| {
+            let cx = node.context.with_node_state(node_state.clone());
+            (node.held)(&cx)
+        });
         let of_input = |at: usize| match cursor {
-            Some(cursor) => cursor
-                .inputs
-                .get(at)
-                .map(InputCursor::wanted)
-                .expect("a place in each input"),
-            None => Wanted::new(Vec::new(), 0),
+            Some(cursor) => {
+                let input = cursor.inputs.get(at).map(InputCursor::wanted);
+                let wanted = input.expect("a place in each input");
+                match &held {
+                    Some(held) => Wanted::new(held.clone(), wanted.from()),
+                    None => wanted,
+                }
+            }
+            None => Wanted::since(0),
         };
         let history =
             |at: usize| Arc::new(ByPosition(format!("input {at}").into())) as Arc<dyn History>;
@@ -92,15 +103,13 @@ impl<T: Send + 'static> Running<T> {
         let inputs = node.open(sequences, |at, opening| {
             (opening.wanted, opening.taken) = (of_input(at), Some(recorder.taken(at)));
         });
-        let state = cursor.map(|cursor| cursor.state.clone().into());
         let used = cursor
             .and_then(|cursor| cursor.pieces.first())
             .map_or(0, |&(_, used)| used);
         let node_state = NodeState {
-            state,
             used,
             recorder: Some(recorder.clone()),
-            ..NodeState::default()
+            ..node_state
         };
         let outputs = node
             .apply(inputs, &node.context.with_node_state(node_state))
@@ -131,7 +140,7 @@ impl<T: Send + 'static> Running<T> {
     }
 
     /// Reads up to `left` wanted items, of all outputs together; `most` bounds each output.
-    fn read(&mut self, mut left: usize, most: usize) -> Vec<Outcome<T>> {
+    pub fn read(&mut self, mut left: usize, most: usize) -> Vec<Outcome<T>> {
         let mut seen = nothing(self.places.len());
         while left > 0
             && let Some((at, chunk)) = self.reading.next(self.chunk)
@@ -165,7 +174,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Returns its cursor; with `held`, some of the last delivered items of each output have to
     /// come again.
-    fn stop(self, held: bool) -> Stop {
+    pub fn stop(self, held: bool) -> Stop {
         let Running {
             recorder,
             wanted,
@@ -215,20 +224,7 @@ pub(super) fn check_stopped<T>(node: &Node<'_, T>, ways: &[Way], says: &str)
 where
     T: PartialEq + Debug + Send + 'static,
 {
-    let clean = node.clean();
-    let failing = |errors: &dyn Fn(usize) -> Vec<usize>| -> Vec<_> {
-        node.feeds
-            .iter()
-            .map(|feed| feed.failing(&errors(feed.len())))
-            .collect()
-    };
-    // A few, and one before each item.
-    let few = failing(&|len| vec![len, len / 2, len / 3, 0]);
-    let many = failing(&|len| (0..=len).collect());
-    for sequences in [&clean, &few, &many]
-        .into_iter()
-        .take(if clean.is_empty() { 1 } else { 3 })
-    {
+    for sequences in &node.sequences() {
         for &way in ways {
             for (chunk, always, held) in [
                 (1, true, false),
@@ -302,4 +298,14 @@ where
             at = Some(run.stop(how.held && round < 2));
         }
     }
+}
+
+/// Returns the cursor of a node that leads to a point of a stream.
+pub(super) fn saved(history: &dyn History, point: Point, node: &str) -> Cursor {
+    let mut saving = Saving::all(history, point);
+    if let Some(problem) = saving.problem {
+        panic!("cannot take a snapshot: {problem}");
+    }
+    let cursor = saving.cursors.remove(node);
+    cursor.expect("a node that runs has a place")
 }

@@ -244,7 +244,7 @@ impl Join<Vec<u64>> for Behind {
                     // Panics raised in here are lost.
                     let mut all = Vec::new();
                     let reading = AssertUnwindSafe(|| {
-                        while let Some(item) = next(&mut input) {
+                        while let Some(item) = block_on(futures::StreamExt::next(&mut input)) {
                             all.push(item);
                         }
                     });

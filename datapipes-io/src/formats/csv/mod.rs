@@ -5,13 +5,12 @@ mod input;
 mod read;
 
 use ::csv::StringRecord;
-use datapipes::{Context, Result, opaque_debug};
+use datapipes::opaque_debug;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compression::Expansion;
-use super::{FileEntries, Format, RecordSplitter, Row, value};
-use crate::File;
+use super::{Format, RecordSplitter, Row, value};
 
 /// Reads CSV and TSV files (RFC 4180). An item is a row: by the names of the columns, as a list of
 /// texts, or as any type that implements serde's `Deserialize`.
@@ -160,9 +159,6 @@ opaque_debug!(Csv<T> { options });
 impl<T: Send + 'static> Format for Csv<T> {
     type Item = T;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<T>> {
         let framing = framing::RowFraming::new(self.options, self.read);
         Some(RecordSplitter::new(framing).expansion(self.options.expansion))

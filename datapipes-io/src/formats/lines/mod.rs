@@ -3,11 +3,10 @@
 mod split;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, Result};
+use datapipes::{Error, Result};
 
 use super::compression::Expansion;
-use super::{FileEntries, Format, RecordSplitter};
-use crate::File;
+use super::{Format, RecordSplitter};
 pub(super) use split::Line;
 use split::LineFraming;
 
@@ -100,9 +99,6 @@ impl Lines {
 impl Format for Lines {
     type Item = String;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<String>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<String>> {
         Some(
             self.options
@@ -145,9 +141,6 @@ pub struct ByteLines {
 impl Format for ByteLines {
     type Item = Bytes;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(self.options.splitter(false, |line| Ok(line.to_bytes())))
     }

@@ -1,8 +1,9 @@
 //! Lines of plain and compressed files, and errors in them.
 
-use datapipes::ErrorKind;
+use datapipes::{Context, ErrorKind};
 
 use super::*;
+use crate::File;
 use crate::testing::{check_format, gzip, read_all};
 
 /// Reads the lines of a text, plain and compressed; errors are text.

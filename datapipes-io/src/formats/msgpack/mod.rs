@@ -3,7 +3,7 @@
 mod scan;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
+use datapipes::{Error, ErrorKind, Result, opaque_debug};
 use rmpv::Value;
 use serde::de::DeserializeOwned;
 
@@ -11,7 +11,6 @@ use super::compression::{Codec, Expansion};
 use super::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use super::json_lines::shortened;
 use super::{FileEntries, Format, value};
-use crate::File;
 
 /// Files of consecutive [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md)
 /// values, read as [`rmpv::Value`] or any type of serde's.
@@ -130,9 +129,6 @@ opaque_debug!(MsgPack<T> { options });
 impl<T: Send + 'static> Format for MsgPack<T> {
     type Item = T;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<T>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<T>> {
         let packing = |data: &[u8], _: &str| Ok(Codec::of_magic(data).map(Codec::packing));
         Some(

@@ -1,10 +1,9 @@
 //! Reads the records of RecordIO files.
 
 use bytes::Bytes;
-use datapipes::{Context, Error, Result};
+use datapipes::{Error, Result};
 
 use super::{HEAD, LENGTH_BITS, MAGIC, place};
-use crate::File;
 use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use crate::formats::{FileEntries, Format};
 
@@ -62,9 +61,6 @@ impl RecordIo {
 impl Format for RecordIo {
     type Item = Bytes;
 
-    fn open(&self, file: File, _: &Context) -> Result<FileEntries<Bytes>> {
-        Ok(self.clone().entries(file.data, RecordPosition::default()))
-    }
     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(RecordSplitter::new(self.clone()).packing(|_, _| Ok(None)))
     }

@@ -622,16 +622,16 @@ fn records_are_slices_of_what_arrives() {
         Bytes::from(line.repeat(1000)),
     );
     let mut splitter = ByteLines::splitter(&Lines::new().bytes()).unwrap();
-    splitter.push(first.clone());
+    splitter.split.push(first.clone());
     let mut lines: Vec<Bytes> = Vec::new();
     let mut pieces = vec![second.clone()];
     loop {
         use crate::formats::framing::Step;
-        match splitter.step() {
+        match splitter.split.step() {
             Step::End => break,
             Step::More => match pieces.pop() {
-                Some(piece) => splitter.push(piece),
-                None => splitter.end(),
+                Some(piece) => splitter.split.push(piece),
+                None => splitter.split.end(),
             },
             Step::Block(block) => {
                 let entries = (block.open)(&datapipes::Context::default()).unwrap();
@@ -815,11 +815,11 @@ proptest! {
             let (mut rest, mut sizes) = (Bytes::from(text.clone()), pieces.iter().cycle());
             let mut blocks = Vec::new();
             loop {
-                match splitter.step() {
+                match splitter.split.step() {
                     Step::End => return blocks,
                     Step::Block(block) => blocks.push((block.first, block.weight)),
-                    Step::More if rest.is_empty() => splitter.end(),
-                    Step::More => splitter.push(rest.split_to(rest.len().min(*sizes.next().unwrap()))),
+                    Step::More if rest.is_empty() => splitter.split.end(),
+                    Step::More => splitter.split.push(rest.split_to(rest.len().min(*sizes.next().unwrap()))),
                 }
             }
         };

@@ -1,10 +1,7 @@
 //! Reads TFRecord files of `tf.train.Example`.
 
-use datapipes::{Context, Result};
-
 use super::{Example, TfRecords, place};
-use crate::File;
-use crate::formats::{FileEntries, Format, RecordSplitter};
+use crate::formats::{Format, RecordSplitter};
 
 /// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
 ///
@@ -47,9 +44,6 @@ impl TfExamples {
 impl Format for TfExamples {
     type Item = Example;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Example>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<Example>> {
         Some(self.records.splitter_by(|data, at| {
             Example::parse(data).map_err(|error| error.within(place(at.record, at.offset)))

@@ -1,10 +1,9 @@
 //! Reads the records of TFRecord files.
 
 use bytes::Bytes;
-use datapipes::{Context, Error, Result};
+use datapipes::{Error, Result};
 
 use super::{FOOT, HEAD, check_data, place, stated_len, zlib};
-use crate::File;
 use crate::formats::compression::{Codec, Expansion};
 use crate::formats::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use crate::formats::{FileEntries, Format};
@@ -110,9 +109,6 @@ impl TfRecords {
 impl Format for TfRecords {
     type Item = Bytes;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
-        self.splitter().expect("there is one").open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(self.splitter_by(|data, _| Ok(data)))
     }

@@ -88,5 +88,5 @@ fn open(engine: &Arc<Engine>, latest: &Arc<Latest>) -> Result<()> {
 fn open(_: &Arc<Engine>, _: &Arc<Latest>) -> Result<()> {
     let message =
         "a loader is monitored through a Unix domain socket, which there is none of on this system";
-    Err(crate::Error::new(crate::ErrorKind::Config, message))
+    Err(crate::Error::config(message))
 }

@@ -137,46 +137,12 @@ trait Mixes<T: Send + 'static>: Join<Vec<T>, Out = T> {
     }
 }
 
-/// Joins streams that do not cycle.
-fn join<T: Send + 'static>(
+/// Joins streams. `value` opens an item; there is none where an input that cycles starts again.
+fn join<T: Send + 'static, U: Send + 'static>(
     mix: &impl Mixes<T>,
-    mut inputs: Vec<Items<T>>,
+    mut inputs: Vec<Items<U>>,
     cx: &Context,
-) -> Items<T> {
-    let (turns, stop) = (mix.turns(cx, inputs.len()), mix.stop());
-    let cx = cx.clone();
-    Items::generate(async move |out| {
-        let mut turns = match turns {
-            Ok((turns, _)) => turns,
-            Err(error) => return out.emit(Err(error)).await,
-        };
-        close(&turns, &mut inputs);
-        loop {
-            out.snapshot(&cx, || (turns.state(), Vec::<bool>::new()));
-            let Some(turn) = turns.next() else { return };
-            match inputs[turn].next().await {
-                Some(item) => {
-                    let size = item.as_ref().map_or(1, |item| turns.measure(item));
-                    out.emit(item).await;
-                    if let Err(error) = turns.gave(turn, size) {
-                        return out.emit(Err(error)).await;
-                    }
-                }
-                None if stop == Stop::FirstExhausted => return,
-                None => {
-                    inputs[turn] = Items::empty();
-                    turns.leave_out(turn);
-                }
-            }
-        }
-    })
-}
-
-/// Joins streams that signal by `None` that they start again.
-fn join_cycled<T: Send + 'static>(
-    mix: &impl Mixes<T>,
-    mut inputs: Vec<Items<Option<T>>>,
-    cx: &Context,
+    value: fn(U) -> Option<T>,
 ) -> Items<T> {
     let (turns, stop) = (mix.turns(cx, inputs.len()), mix.stop());
     let cx = cx.clone();
@@ -185,8 +151,13 @@ fn join_cycled<T: Send + 'static>(
             Ok(turns) => turns,
             Err(error) => return out.emit(Err(error)).await,
         };
-        unfinished.resize(inputs.len(), true);
-        close(&turns, &mut inputs);
+        // Which inputs have had no end yet matters, and is in checkpoints, only where inputs cycle.
+        unfinished.resize(if stop.cycles() { inputs.len() } else { 0 }, true);
+        for (number, input) in inputs.iter_mut().enumerate() {
+            if !turns.has(number) {
+                *input = Items::empty();
+            }
+        }
         loop {
             out.snapshot(&cx, || (turns.state(), unfinished.clone()));
             let Some(turn) = turns.next() else { return };
@@ -194,9 +165,10 @@ fn join_cycled<T: Send + 'static>(
                 let item = match inputs[turn].next().await {
                     Some(Err(error)) => Some(Err(error)),
                     Some(Ok(item)) => {
-                        let (value, origin) = item.into_parts();
-                        value.map(|value| Ok(Item::new(value, origin)))
+                        let (inner, origin) = item.into_parts();
+                        value(inner).map(|value| Ok(Item::new(value, origin)))
                     }
+                    None if stop == Stop::FirstExhausted => return,
                     None => {
                         inputs[turn] = Items::empty();
                         turns.leave_out(turn);
@@ -211,7 +183,9 @@ fn join_cycled<T: Send + 'static>(
                     }
                     break;
                 }
-                unfinished[turn] = false;
+                if let Some(unfinished) = unfinished.get_mut(turn) {
+                    *unfinished = false;
+                }
                 if stop == Stop::CycleUntilAll && !unfinished.contains(&true) {
                     return;
                 }
@@ -221,15 +195,6 @@ fn join_cycled<T: Send + 'static>(
             }
         }
     })
-}
-
-/// Closes the inputs that are left out.
-fn close<T, U: Send + 'static>(turns: &impl Takes<T>, inputs: &mut [Items<U>]) {
-    for (number, input) in inputs.iter_mut().enumerate() {
-        if !turns.has(number) {
-            *input = Items::empty();
-        }
-    }
 }
 
 impl<T: Send + 'static> Mixes<T> for Mix {
@@ -253,7 +218,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        join(self, inputs, cx)
+        join(self, inputs, cx, Some)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.count(inputs)
@@ -284,7 +249,7 @@ impl<T: Send + 'static, M: Mixes<T>> Join<Vec<Option<T>>> for Cycled<M> {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
-        join_cycled(&self.0, inputs, cx)
+        join(&self.0, inputs, cx, |value| value)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.0.len_hint(inputs)

@@ -118,7 +118,7 @@ where
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        join(self, inputs, cx)
+        join(self, inputs, cx, Some)
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         match self.stop {
