@@ -269,6 +269,13 @@ impl Concurrency {
     }
 }
 
+impl Round {
+    /// Returns how many of its morsels fill a link of so many bytes a nanosecond.
+    fn fills(&self, link: f64) -> usize {
+        (link * self.took / self.bytes as f64) as usize
+    }
+}
+
 impl Measured {
     /// Learns from a morsel, and returns the number to have in flight, which is `size` now.
     fn learn(&mut self, size: usize, ended: Ended) -> usize {
@@ -299,12 +306,15 @@ impl Measured {
             (None, _) => spent >= LEAST_ROUND,
         };
         if round.morsels < round.of || !is_long {
-            let grows = ended.wanted && took < CROWDED * mean && size < 2 * round.of;
-            return match is_first && !round.settles {
-                true if round.of > PROBE && round.morsels == LEAST_MORSELS => self.fit(size),
-                true => size + usize::from(grows),
-                false => size,
-            };
+            if !is_first || round.settles {
+                return size;
+            }
+            if round.of > PROBE && round.morsels == LEAST_MORSELS {
+                return self.fit(size);
+            }
+            let most = round.fills(LINKS.1).min(2 * round.of);
+            let grows = ended.wanted && took < CROWDED * mean && size < most;
+            return size + usize::from(grows);
         }
         let next = Round {
             begun: Some((now, complete)),
@@ -359,8 +369,8 @@ impl Measured {
         if self.round.bytes == 0 {
             return size;
         }
-        let fills = |link: f64| (link * self.round.took / self.round.bytes as f64) as usize;
-        let (least, most) = (fills(LINKS.0).min(4 * size), fills(LINKS.1).max(PROBE));
+        let least = self.round.fills(LINKS.0).min(4 * size);
+        let most = self.round.fills(LINKS.1).max(PROBE);
         if size > most {
             // Those that are in flight already take longer than fewer would.
             self.round = Round {

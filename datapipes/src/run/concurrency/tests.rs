@@ -668,7 +668,11 @@ fn read_divided(window: &mut Concurrency, each: u64, rtt: u64, objects: usize) -
         there.retain(|&(left, begun)| {
             if left == 0 {
                 complete += 1;
-                window.completed(ended((now - begun) as f64, complete, now, true));
+                window.completed(Ended {
+                    // The server sends 2 GB/s.
+                    bytes: 2 * each as usize,
+                    ..ended((now - begun) as f64, complete, now, true)
+                });
             }
             left > 0
         });
@@ -692,7 +696,9 @@ fn a_near_server_that_divides_its_time_gets_few() {
             (learned, best) = (window.proven(), window.best());
             let what = format!("{each} ns, {rtt} ns away, epoch {epoch}");
             assert!(used > 0.9, "{what}: {used}");
-            assert!(most <= 2 * PROBE, "{what}: {most} in flight");
+            // Those of the first round, or what passes in the time of a queue.
+            let few = (PROBE + 2).max((6 * MS / each) as usize);
+            assert!(most <= few, "{what}: {most} in flight");
         }
     }
 }
