@@ -45,12 +45,11 @@ use std::time::Duration;
 pub(crate) const PROBE: usize = 8;
 /// Time after which the data is not near, if none of the first morsels has completed.
 const PROBE_TIME: Duration = Duration::from_millis(8);
-/// Time after which morsels that are due begin even if answers are on the way, but for those that keep the
-/// threads [busy](BUSY), and no more are due before one has completed.
+/// Time after which no more are due: nobody knows yet what the link can do.
 const LAST: Duration = Duration::from_millis(64);
-/// Number of polls of a morsel in vain, on average, since the last look, that show that its answer is on
-/// the way: a large object comes in many pieces. To connect takes up to six.
-const ARRIVING: u64 = 8;
+/// Number of polls in vain of a morsel that has begun since the last look, to connect, and of an earlier
+/// one. More of them, on average, show that answers are on the way: a large object comes in many pieces.
+const POLLS: (u64, u64) = (6, 2);
 /// Divisor of the time since the last look: while threads, all together, spend more than that part of it
 /// in the first morsels, no more begin. What arrives so fast is near, however long it takes.
 const BUSY: u32 = 4;
@@ -102,6 +101,8 @@ pub(crate) struct Concurrency {
     far_size: usize,
     /// Time at which more begin; `None` once a morsel has completed.
     due: Option<Duration>,
+    /// Number that was in flight when that was last looked at.
+    looked_at: usize,
     /// Number of morsels completed since the last growth.
     since_growth: usize,
     /// Measurements that the number follows, if it follows any.
@@ -175,6 +176,7 @@ impl Concurrency {
             most: most.max(1),
             far_size: 0,
             due: None,
+            looked_at: 0,
             since_growth: 0,
             measured: None,
         }
@@ -214,13 +216,15 @@ impl Concurrency {
     }
 
     /// Records that no morsel has completed by the deadline, how often those in flight were polled since
-    /// the last one, and how long that took since the first ones began.
+    /// the last one, and how long these polls took.
     pub(crate) fn open(&mut self, polls: u64, busy: Duration) {
         let Some(due) = self.due else {
             return;
         };
         let interval = if due > PROBE_TIME { due / 2 } else { due };
-        let arrives = due < LAST && polls > ARRIVING * self.size as u64;
+        let (earlier, now) = (self.looked_at as u64, self.size as u64);
+        self.looked_at = self.size;
+        let arrives = polls > POLLS.0 * (now - earlier) + POLLS.1 * earlier;
         if arrives || busy > interval / BUSY {
             self.due = Some(due * 2);
             return;
