@@ -175,6 +175,7 @@ impl Names {
             None => {
                 let chains = [
                     "Graph",
+                    "FileGraphExt",
                     "Indexed",
                     "Builder",
                     "DataLoader",

@@ -83,7 +83,7 @@ where
 #[must_use]
 pub struct MapWithRng<F> {
     f: F,
-    kind: &'static str,
+    kind: Option<&'static str>,
     settings: String,
     problem: Option<String>,
 }
@@ -93,8 +93,7 @@ impl<F> MapWithRng<F> {
     pub fn new(f: F) -> Self {
         MapWithRng {
             f,
-            // The name that orders and checkpoints know it by.
-            kind: "map_random",
+            kind: None,
             settings: String::new(),
             problem: None,
         }
@@ -102,7 +101,7 @@ impl<F> MapWithRng<F> {
 
     setters! {
         /// Sets the kind of step, which names its nodes: the method that adds it.
-        kind(kind: &'static str) => kind = kind;
+        kind(kind: &'static str) => kind = Some(kind);
 
         /// Sets the text of the settings, which a resumed epoch compares.
         settings(settings: impl Display) => settings = settings.to_string();
@@ -129,7 +128,7 @@ where
         })
     }
     fn name(&self) -> String {
-        self.kind.to_owned()
+        self.kind.unwrap_or("map_random").to_owned()
     }
     fn hints(&self) -> Hints {
         Hints::shardable()
