@@ -65,8 +65,7 @@ impl fmt::Display for Explain<'_> {
         if settings.resumable {
             writeln!(
                 f,
-                "resume: nothing is delivered twice; the steps above repeat the reading, decoding and transforming of items that \
-                 were not yet delivered, at most the numbers shown below as made again"
+                "resume: no item is delivered twice; a step that repeats work, or makes its inputs repeat theirs, says how much"
             )?;
         }
         self.node(f, self.flow.root.0, "", true)

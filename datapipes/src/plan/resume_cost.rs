@@ -10,8 +10,8 @@ use crate::{Arity, Role};
 /// of one chunk.
 pub(crate) const BETWEEN: u64 = (1 << 16) + 1024;
 
-/// Typical distance between two saved positions, which is the cost of a resume in time.
-const MOSTLY: &str = "mostly those of 2 ms";
+/// Work since the last saved position, with its typical duration.
+const SINCE: &str = "the work since its last snapshot (mostly 2 ms)";
 
 impl Plan {
     /// Describes the cost of resuming an epoch in the middle of a node's output.
@@ -30,14 +30,16 @@ impl Plan {
         // If order is not kept, each item is known to be delivered or not.
         let is_mixed = self.unordered(flow)[id];
         match &node.node.op {
+            // It decides on the order of data by index, and reads nothing.
+            _ if hints.many_readers => None,
             Op::Source(_) if hints.by_position => {
                 Some("resume: opened at its place, nothing is read again".to_owned())
             }
             Op::Source(_) if hints.is_resumable => {
-                Some(format!("resume: continues after its snapshot; the last items are read again, {MOSTLY}, {BETWEEN} at most"))
+                Some(format!("resume: repeats {SINCE}, at most {BETWEEN} items"))
             }
             Op::Source(_) => {
-                Some("resume: read from its beginning; items that it had given are left out".to_owned())
+                Some("resume: read again from its beginning; items that were delivered are left out".to_owned())
             }
             Op::Pipe(_) if has_segment_log && !is_mixed => Some(
                 "resume: each item of its input (a file, an archive) with outputs left is taken again"
@@ -54,33 +56,26 @@ impl Plan {
                     _ => None,
                 };
                 let held = hints.buffered as u64;
-                let holds = if held == 0 {
-                    String::new()
-                } else {
-                    format!("the {held} items that it may hold, and ")
+                let holds = match held {
+                    0 => String::new(),
+                    _ => format!(" and the {held} items that it may hold"),
                 };
-                Some(match of_each {
+                let most = match of_each {
                     Some(each) => {
                         let again = BETWEEN.saturating_mul(each).saturating_add(held);
-                        format!(
-                            "resume: {holds}the last items before are made again, {MOSTLY}, {again} items at most"
-                        )
+                        format!("{again} items")
                     }
-                    None => format!("resume: {holds}{}", last_given()),
-                })
+                    None => format!("{BETWEEN} outputs"),
+                };
+                Some(format!("resume: repeats {SINCE}{holds}, at most {most}"))
             }
             // A node that goes by position leaves out its earlier output itself, but takes its
             // input again.
             Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
-                (hints.is_resumable && !hints.many_readers).then(|| format!("resume: {}", last_given()))
+                hints.is_resumable.then(|| format!("resume: repeats {SINCE}, at most {BETWEEN} outputs"))
             }
         }
     }
-}
-
-/// Describes the cost if the number of items for an output is not known.
-fn last_given() -> String {
-    format!("the inputs of its last outputs are made again, {MOSTLY}, {BETWEEN} outputs at most")
 }
 
 #[cfg(test)]

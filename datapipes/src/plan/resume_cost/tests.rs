@@ -169,11 +169,11 @@ fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
         ),
         (
             "from_iter",
-            "(resume: read from its beginning; items that it had given are left out)",
+            "(resume: read again from its beginning; items that were delivered are left out)",
         ),
         (
             "mux",
-            "(resume: the inputs of its last outputs are made again, mostly those of 2 ms, 66560 outputs at most)",
+            "(resume: repeats the work since its last snapshot (mostly 2 ms), at most 66560 outputs)",
         ),
         (
             "filter",
@@ -181,7 +181,7 @@ fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
         ),
         (
             "scan",
-            "(resume: the inputs of its last outputs are made again, mostly those of 2 ms, 66560 outputs at most)",
+            "(resume: repeats the work since its last snapshot (mostly 2 ms), at most 66560 outputs)",
         ),
     ] {
         let line = plan
@@ -196,7 +196,7 @@ fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
         .order(crate::Order::Arrival)
         .resumable();
     let plan = loader.build().unwrap().explain();
-    assert!(plan.contains("nothing is delivered twice"), "{plan}");
+    assert!(plan.contains("no item is delivered twice"), "{plan}");
     assert!(
         plan.contains("(resume: up to 4 items that it holds are made again)"),
         "{plan}"
