@@ -8,7 +8,7 @@
 //! machine disturbs less. The goal of a trace of morsels is 2 % of W2.
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes. That the
-//! counters do not become more expensive is held by `cargo bench --bench instructions`.
+//! counters do not become more expensive is held by `cargo bench -p datapipes --bench instructions`.
 
 #[path = "../examples/support/mod.rs"]
 mod examples;

@@ -415,7 +415,7 @@ fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
 fn unknown(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(8)];
     format!(
-        "no audio file that is read here: it starts with {:?}",
+        "not audio of a known kind: it starts with {:?}; WAV, AIFF, FLAC, MP3 and Ogg are read",
         start.escape_ascii().to_string()
     )
 }

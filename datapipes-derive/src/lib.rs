@@ -59,9 +59,9 @@ use syn::{
 /// - `#[collate(pad = 0)]`: pads to the longest sequence of the batch.
 /// - `multiple_of = 8`, `length = 512`, `all_axes`: as the methods of `datapipes::Padding`.
 /// - `lengths = name`: the batch gets a field of this name with the lengths before padding, `[n]`
-///   of `i64`.
+///   of `i64`; with `all_axes`, `[n, axes]`.
 /// - `mask = name`: the batch gets a field of this name that is true where there is no padding,
-///   `[n, longest]` of `bool`.
+///   `[n, longest]` of `bool`; with `all_axes`, of the shape of the padded field.
 ///
 /// ```
 /// use datapipes::{Collate, Graph};

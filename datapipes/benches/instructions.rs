@@ -5,7 +5,7 @@
 //! and once with `2n`: the difference is the cost of `n` items without the cost of starting. The
 //! figures depend on the compiler and hardly on the machine; the budgets are in `instructions.txt`.
 //!
-//! - `cargo bench --bench instructions`: prints them beside the budgets.
+//! - `cargo bench -p datapipes --bench instructions`: prints them beside the budgets.
 //! - `… -- --check`: fails if one is exceeded by more than the tolerance, or has no budget. For the
 //!   gate.
 //! - `… -- --bless`: writes them into `instructions.txt`. A change that needs this says why in its
@@ -202,7 +202,7 @@ fn budgets() -> BTreeMap<String, f64> {
 }
 
 fn write(budgets: &BTreeMap<String, f64>) {
-    let mut text = "# Instructions an item; see instructions.rs. Written by `cargo bench --bench instructions -- --bless`.\n"
+    let mut text = "# Instructions an item; see instructions.rs. Written by `cargo bench -p datapipes --bench instructions -- --bless`.\n"
         .to_owned();
     for (name, ..) in CASES {
         if let Some(budget) = budgets.get(*name) {

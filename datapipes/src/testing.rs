@@ -9,7 +9,8 @@
 //! datapipes::testing::check_pipe(&Map::new(|n: u64| n * 2), (0..20).collect());
 //! datapipes::testing::check_pipe(&Batch::new(3), (0..20u64).collect());
 //! ```
-//! The other kinds of nodes have [`check_source`], [`check_join`] and [`check_split`].
+//! The other kinds of nodes have [`check_source`], [`check_join`] and [`check_split`]; data that is read by
+//! index has [`check_map_pipe`].
 //!
 //! All functions of this module panic with a description if the contract does not hold: they are
 //! for tests.
@@ -19,6 +20,7 @@ mod errors;
 mod feed;
 mod join;
 mod lineage;
+mod map_pipe;
 mod node;
 mod pipe;
 mod rescaled;
@@ -52,6 +54,7 @@ pub use feed::JoinInputs;
 #[cfg(test)]
 pub(crate) use join::check_but_len;
 pub use join::check_join;
+pub use map_pipe::check_map_pipe;
 pub use pipe::check_pipe;
 pub use source::check_source;
 pub use split::check_split;
@@ -83,14 +86,18 @@ pub fn set_active_processes<T: Send + 'static>(loader: &DataLoader<T>, processes
 /// # Panics
 /// Panics if the graph cannot run.
 pub fn collect_graph<T: Send + 'static>(graph: Graph<T>) -> Result<Vec<T>> {
+    let _entered = runtime().enter();
+    let loader = DataLoader::builder(graph).workers(0).build();
+    block_on(loader.expect("the graph can run").epoch(0).try_collect())
+}
+
+fn runtime() -> &'static Runtime {
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let builder = builder.worker_threads(1).enable_all();
         builder.build().expect("a runtime starts")
     });
-    let _entered = RUNTIME.enter();
-    let loader = DataLoader::builder(graph).workers(0).build();
-    block_on(loader.expect("the graph can run").epoch(0).try_collect())
+    &RUNTIME
 }
 
 fn collect_by<T: Send + 'static>(mut items: Items<T>, demand: usize) -> Outcome<T> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Children, Context, Error, Hints, Item, Items, Origin, Pipe, Result, wire_struct};
 use futures::StreamExt;
+use serde::de::DeserializeOwned;
 
 use super::Codec;
 use super::missing::missing;
@@ -110,6 +111,27 @@ impl Sample {
             .trim()
             .parse()
             .map_err(|error: T::Err| self.wrong(field, error))
+    }
+
+    /// Reads a field as JSON, into a type that implements `Deserialize`.
+    ///
+    /// # Errors
+    /// The errors of [`text`](Sample::text); `Corrupt` if it is no JSON of this type, with line and column.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::Sample;
+    /// #[derive(serde::Deserialize)]
+    /// struct Size { width: u32, height: u32 }
+    /// let sample = Sample::new("17").with("json", r#"{"width": 4, "height": 3}"#);
+    /// let size: Size = sample.json("json")?;
+    /// assert_eq!((size.width, size.height), (4, 3));
+    /// let error = sample.json::<Vec<u32>>("json").unwrap_err().to_string();
+    /// assert!(error.starts_with(r#"corrupt: field "json" of sample "17": invalid type: map"#), "{error}");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn json<T: DeserializeOwned>(&self, field: &str) -> Result<T> {
+        serde_json::from_str(self.text(field)?).map_err(|error| self.wrong(field, error))
     }
 
     /// Returns the size in bytes.

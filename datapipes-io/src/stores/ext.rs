@@ -340,6 +340,9 @@ impl MapPipe for Objects {
     fn name(&self) -> String {
         "load_files".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(self.keys[index as usize].as_str().into())
+    }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
     }
@@ -356,7 +359,7 @@ mod tests {
     use super::*;
     use crate::FileGraphExt;
     use crate::stores::local::Local;
-    use datapipes::ErrorKind;
+    use datapipes::{Error, ErrorKind};
 
     #[test]
     fn files_of_several_stores_stand_in_one_graph_and_errors_name_them() {
@@ -366,6 +369,17 @@ mod tests {
             .untar();
         let error = graph.collect().unwrap_err().to_string();
         assert!(error.starts_with("untar: a.tar: truncated"), "{error}");
+    }
+
+    #[test]
+    fn files_by_index_have_their_names_in_errors_of_later_steps() {
+        let store = crate::stores::InMemory::from_iter([("a.txt", "1"), ("b.txt", "x")]);
+        let numbers = store.index(["a.txt", "b.txt"]).fetch().try_map(|file| {
+            let text = std::str::from_utf8(&file.data).map_err(Error::user)?;
+            datapipes::Ok(text.parse::<u32>().map_err(Error::user)?)
+        });
+        let error = numbers.collect().unwrap_err().to_string();
+        assert_eq!(error, "try_map: b.txt: invalid digit found in string");
     }
 
     #[test]

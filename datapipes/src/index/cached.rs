@@ -120,6 +120,9 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
     fn name(&self) -> String {
         self.above.name()
     }
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        self.above.sample_name(key)
+    }
     fn revision(&self) -> Revision {
         self.above.revision()
     }

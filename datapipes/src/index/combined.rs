@@ -1,5 +1,7 @@
 //! Indexed data made of several samples or of several data sets.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::future::{join, join_all};
 
@@ -42,6 +44,14 @@ impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
     }
     fn name(&self) -> String {
         self.0.name()
+    }
+    /// Returns the names of both: either sample may be the cause of an error.
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        let Index::Many(parts) = key else { return None };
+        match (self.0.sample_name(&parts[0]), self.1.sample_name(&parts[1])) {
+            (Some(a), Some(b)) if a != b => Some(format!("{a} + {b}").into()),
+            (a, b) => a.or(b),
+        }
     }
     fn revision(&self) -> Revision {
         self.0.revision().and(self.1.revision())
@@ -104,6 +114,12 @@ impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
             .first()
             .map_or_else(|| "fetch".to_owned(), |first| first.name())
     }
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        let Index::In(which, key) = key else {
+            return None;
+        };
+        self.0[*which].sample_name(key)
+    }
     fn revision(&self) -> Revision {
         let all = self.0.iter().map(|samples| samples.revision());
         all.fold(Revision::Unknown, Revision::and)
@@ -130,7 +146,10 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
             return Err(too_few());
         }
         let named = |(sample, key): (Result<T>, Index)| {
-            sample.map_err(|error| error.within(format_args!("sample {key}")))
+            sample.map_err(|error| match self.0.sample_name(&key) {
+                Some(name) => error.within(name),
+                None => error.within(format_args!("sample {key}")),
+            })
         };
         samples.into_iter().zip(keys).map(named).collect()
     }

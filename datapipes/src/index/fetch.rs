@@ -7,25 +7,43 @@ use super::{Lookup, contained};
 use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Result, Work};
 
 /// Looks up each key it receives; see [`Graph::fetch`].
-pub struct Fetch<L: ?Sized>(Arc<L>);
+pub struct Fetch<L: ?Sized> {
+    lookup: Arc<L>,
+    /// Keys are samples by index: their origins descend from the sample that has the name.
+    by_index: bool,
+}
 
 impl<L> Fetch<L> {
     /// Reads from a lookup.
     pub fn new(lookup: L) -> Self {
-        Fetch(Arc::new(lookup))
+        Fetch::shared(Arc::new(lookup))
     }
 }
 
 impl<L: ?Sized> Fetch<L> {
     /// Reads from a shared lookup.
     pub fn shared(lookup: Arc<L>) -> Self {
-        Fetch(lookup)
+        Fetch {
+            lookup,
+            by_index: false,
+        }
+    }
+
+    /// Reads the samples of an [`Indexed`](super::Indexed).
+    pub(super) fn by_index(lookup: Arc<L>) -> Self {
+        Fetch {
+            lookup,
+            by_index: true,
+        }
     }
 }
 
 impl<L: ?Sized> Clone for Fetch<L> {
     fn clone(&self) -> Self {
-        Fetch(self.0.clone())
+        Fetch {
+            lookup: self.lookup.clone(),
+            by_index: self.by_index,
+        }
     }
 }
 
@@ -70,7 +88,7 @@ where
     type Out = L::Out;
 
     fn apply(&self, mut input: Items<K>, cx: &Context) -> Items<L::Out> {
-        let (lookup, cx) = (self.0.clone(), cx.clone());
+        let (this, cx) = (self.clone(), cx.clone());
         Items::generate(async move |out| {
             while let Some(chunk) = input.next_chunk(out.wanted()).await {
                 if cx.is_cancelled() {
@@ -81,11 +99,16 @@ where
                     .into_iter()
                     .map(|item| {
                         let (key, origin) = item?.into_parts();
+                        let origin = match this.lookup.sample_name(&key) {
+                            None => origin,
+                            Some(name) if this.by_index => origin.with_top_named(name),
+                            Some(name) => origin.named(name),
+                        };
                         keys.push(key);
                         Ok(origin)
                     })
                     .collect();
-                let mut found = get_all(&*lookup, keys).await.into_iter();
+                let mut found = get_all(&*this.lookup, keys).await.into_iter();
                 for place in places {
                     let item = match place {
                         Err(error) => Err(error),
@@ -100,17 +123,17 @@ where
         })
     }
     fn name(&self) -> String {
-        self.0.name()
+        self.lookup.name()
     }
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
-            .seldom_waits(self.0.seldom_waits())
+            .seldom_waits(self.lookup.seldom_waits())
             .arity(Arity::One)
-            .revision(self.0.revision())
+            .revision(self.lookup.revision())
     }
     fn weigh(&self, sample: &L::Out) -> Option<usize> {
-        self.0.weigh(sample)
+        self.lookup.weigh(sample)
     }
 }
 

@@ -64,7 +64,7 @@ fn fetched<T: Send + 'static>(samples: IndexLookup<T>) -> BuildFetch<T> {
     Arc::new(move |order, concurrency| {
         let fetched = order
             .pipe(Flatten(|index: Index| index))
-            .pipe(Fetch::shared(samples.clone()));
+            .pipe(Fetch::by_index(samples.clone()));
         match concurrency {
             Some(pieces) => fetched.concurrency(pieces),
             None => fetched,

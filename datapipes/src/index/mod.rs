@@ -105,6 +105,12 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
         "fetch".to_owned()
     }
 
+    /// Returns the name of the sample under a key, such as that of its file. Errors, replays and
+    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read.
+    fn sample_name(&self, _key: &K) -> Option<Arc<str>> {
+        None
+    }
+
     /// Returns about how many bytes a sample keeps alive; `None` stands for the size of the value
     /// alone.
     fn weigh(&self, _sample: &Self::Out) -> Option<usize> {
@@ -176,6 +182,12 @@ pub trait MapPipe: Send + Sync + 'static {
         "fetch".to_owned()
     }
 
+    /// Returns the name of the sample at an index, such as that of its file. Errors, replays and
+    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read.
+    fn sample_name(&self, _index: u64) -> Option<Arc<str>> {
+        None
+    }
+
     /// Returns about how many bytes a sample keeps alive; `None` stands for the size of the value
     /// alone.
     fn weigh(&self, _sample: &Self::Out) -> Option<usize> {
@@ -209,6 +221,9 @@ impl<M: MapPipe> Lookup<u64> for M {
     fn name(&self) -> String {
         MapPipe::name(self)
     }
+    fn sample_name(&self, key: &u64) -> Option<Arc<str>> {
+        MapPipe::sample_name(self, *key)
+    }
     fn weigh(&self, sample: &M::Out) -> Option<usize> {
         MapPipe::weigh(self, sample)
     }
@@ -233,6 +248,9 @@ impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
     }
     fn name(&self) -> String {
         (**self).name()
+    }
+    fn sample_name(&self, key: &K) -> Option<Arc<str>> {
+        (**self).sample_name(key)
     }
     fn weigh(&self, sample: &L::Out) -> Option<usize> {
         (**self).weigh(sample)

@@ -83,6 +83,9 @@ impl<M: MapPipe + ?Sized> Lookup<Index> for Samples<M> {
     fn name(&self) -> String {
         self.0.name()
     }
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        self.0.sample_name(single(key.clone()))
+    }
     fn revision(&self) -> Revision {
         self.0.revision()
     }

@@ -701,6 +701,108 @@ fn the_plan_shows_each_step() {
     assert_eq!(loader.build().unwrap().len_hint(), Some(2));
 }
 
+/// Samples with names. The last cannot be read.
+struct NamedSamples;
+
+#[async_trait]
+impl MapPipe for NamedSamples {
+    type Out = u64;
+
+    fn len(&self) -> u64 {
+        4
+    }
+    async fn get(&self, index: u64) -> Result<u64> {
+        match index {
+            3 => Err(Error::corrupt("cut")),
+            _ => Ok(index),
+        }
+    }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{index}.jpg").into())
+    }
+}
+
+#[test]
+fn data_by_index_keeps_the_contract() {
+    crate::testing::check_map_pipe(&NamedSamples);
+    crate::testing::check_map_pipe(&sources::FromVec(vec![5, 6, 7]));
+}
+
+#[test]
+#[should_panic(expected = "sample 1 by `get_many`")]
+fn samples_in_another_order_are_found() {
+    struct Mixed;
+
+    #[async_trait]
+    impl MapPipe for Mixed {
+        type Out = u64;
+        fn len(&self) -> u64 {
+            2
+        }
+        async fn get(&self, index: u64) -> Result<u64> {
+            Ok(index)
+        }
+        async fn get_many(&self, indices: &[u64]) -> Vec<Result<u64>> {
+            let mut sorted = indices.to_vec();
+            sorted.sort_unstable();
+            sorted.into_iter().map(Ok).collect()
+        }
+    }
+    crate::testing::check_map_pipe(&Mixed);
+}
+
+#[test]
+fn origins_and_errors_have_the_name_of_the_sample() {
+    let three = || Indexed::new(NamedSamples).subset(0..3);
+    let names = |graph: Graph<()>| {
+        let loader = DataLoader::builder(graph).build().unwrap();
+        let items = loader.epoch(0).blocking().items();
+        items
+            .map(|item| item.unwrap().origin().to_string())
+            .collect::<Vec<_>>()
+    };
+    let plain = ["0.jpg", "1.jpg", "2.jpg"];
+    assert_eq!(names(three().map(drop).fetch()), plain);
+    assert_eq!(names(three().cache(1000).fetch().map(drop)), plain);
+    let tested = three().weighed(|_| 1).map_async(async |_| crate::Ok(()));
+    assert_eq!(names(tested.fetch()), plain);
+    assert_eq!(
+        names(
+            Indexed::concat([Indexed::range(0), three()])
+                .fetch()
+                .map(drop)
+        ),
+        plain
+    );
+    assert_eq!(
+        names(Indexed::range(3).zip(three()).fetch().map(drop)),
+        plain
+    );
+    assert_eq!(names(three().zip(three()).fetch().map(drop)), plain);
+    assert_eq!(
+        names(three().zip(three().subset(1..3)).fetch().map(drop)),
+        ["0.jpg + 1.jpg", "1.jpg + 2.jpg"]
+    );
+    assert_eq!(
+        names(three().subset(0..1).repeat(2).fetch().map(drop)),
+        ["0.jpg", "0.jpg/1"]
+    );
+    let keys = Graph::from_vec(vec![1_u64]).flat_map(|key| vec![key]);
+    assert_eq!(
+        names(keys.fetch(Arc::new(NamedSamples)).map(drop)),
+        ["0:0/1.jpg"]
+    );
+
+    let all = Indexed::new(NamedSamples);
+    for (graph, said) in [
+        (all.clone().fetch().map(drop), "fetch: 3.jpg: corrupt: cut"),
+        (all.batch(4).fetch().map(drop), "corrupt: 3.jpg: cut"),
+    ] {
+        let error = graph.collect().unwrap_err().to_string();
+        assert!(error.ends_with(said), "{error}");
+    }
+}
+
 /// Counts reads, and holds every read back until it is released.
 #[derive(Default)]
 struct Held {

@@ -42,6 +42,9 @@ where
     fn name(&self) -> String {
         self.above.name()
     }
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        self.above.sample_name(key)
+    }
     fn revision(&self) -> Revision {
         self.above.revision()
     }
@@ -82,6 +85,9 @@ where
     fn name(&self) -> String {
         self.above.name()
     }
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        self.above.sample_name(key)
+    }
     fn revision(&self) -> Revision {
         self.above.revision()
     }
@@ -109,6 +115,9 @@ where
     }
     fn name(&self) -> String {
         self.above.name()
+    }
+    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
+        self.above.sample_name(key)
     }
     fn revision(&self) -> Revision {
         self.above.revision()

@@ -27,6 +27,8 @@ impl Plan {
         // If order is not kept, each item is known to be delivered or not.
         let is_mixed = self.unordered(flow)[id];
         match &node.node.op {
+            // It decides on the order of data by index, and reads nothing.
+            _ if hints.many_readers => None,
             Op::Source(_) if hints.by_position => Some("resume: nothing is read again".to_owned()),
             Op::Source(_) if hints.is_resumable => {
                 Some(format!("resume: at most {BETWEEN} items are read again"))
@@ -60,7 +62,7 @@ impl Plan {
             // A node that goes by position leaves out its earlier output itself, but takes its
             // input again.
             Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
-                (hints.is_resumable && !hints.many_readers).then(last_given)
+                hints.is_resumable.then(last_given)
             }
         }
     }

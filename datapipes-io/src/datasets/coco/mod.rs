@@ -127,6 +127,9 @@ impl MapPipe for Images {
     fn name(&self) -> String {
         "coco".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(self.pictures[index as usize].file_name.as_str().into())
+    }
     fn weigh(&self, sample: &CocoSample) -> Option<usize> {
         Some(sample.file.weight())
     }

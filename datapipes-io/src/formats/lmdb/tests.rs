@@ -81,6 +81,7 @@ fn items_come_by_index_in_the_order_of_their_keys() {
     assert_ne!(shuffled, read);
     shuffled.sort();
     assert_eq!(shuffled, read);
+    datapipes::testing::check_map_pipe(&items);
     let behind = futures::executor::block_on(MapPipe::get_many(&items, &[1, 13, 2]));
     assert_eq!(
         behind.iter().map(Result::is_ok).collect::<Vec<_>>(),

@@ -188,6 +188,9 @@ impl MapPipe for IndexedTar {
     fn name(&self) -> String {
         "indexed_tar".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{}", self.key, self.index.name(index as usize)).into())
+    }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
     }
@@ -282,6 +285,9 @@ impl MapPipe for IndexedSamples {
     }
     fn name(&self) -> String {
         "indexed_samples".to_owned()
+    }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{}", self.archive.key, self.groups[index as usize].key).into())
     }
     fn weigh(&self, sample: &Sample) -> Option<usize> {
         Some(sample.weight())

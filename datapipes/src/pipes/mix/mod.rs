@@ -286,7 +286,8 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
 
 impl<T: Send + 'static> Graph<T> {
     /// Mixes graphs by weight until all are exhausted, as [`mix_until`](Graph::mix_until) does with
-    /// [`Stop::AllExhausted`].
+    /// [`Stop::AllExhausted`]. The shares hold until the first input is exhausted; the others then go
+    /// on without it.
     ///
     /// # Examples
     /// ```
@@ -298,19 +299,20 @@ impl<T: Send + 'static> Graph<T> {
         Graph::mix_until(Stop::default(), inputs)
     }
 
-    /// Mixes graphs by weight, in exact shares: of any `n` items in a row from the start, input `i`
-    /// has its part of the weights, to within one item for each input. The mix uses no random
-    /// numbers: shuffle downstream for that.
+    /// Mixes graphs by weight, in exact shares: of the first `n` items, for any `n`, each input has
+    /// its share, to within one item for each input. The mix uses no random numbers: shuffle
+    /// downstream for that.
     ///
     /// For batches of one input each, mix graphs that were batched before; the
     /// [source](crate::Origin::source) of their parts tells the input of a batch, or a number that
     /// a `map` adds to each input. A resumed epoch may have other weights:
     /// [`resume_edited`](crate::DataLoader::resume_edited).
     ///
-    /// Whole numbers are taken as they are, others to a millionth of the least. `stop` decides what
-    /// happens when an input is exhausted; the cycling rules run everything upstream of an input
-    /// again, as [`repeat`](Graph::repeat) does, with other random numbers. An item that fails uses
-    /// up its turn. Runs in one place, in order, and holds nothing.
+    /// Weights need not add up to 1. Whole numbers are exact, others are rounded to a millionth of
+    /// the smallest. `stop` decides what happens when an input is exhausted; the cycling rules run
+    /// everything upstream of an input again, as [`repeat`](Graph::repeat) does, with other random
+    /// numbers. An item that fails uses up its turn. Runs in one place, in order, and holds
+    /// nothing.
     ///
     /// # Examples
     /// ```

@@ -45,6 +45,7 @@ fn rows_are_those_of_the_whole_file() {
                 "{number} {at}"
             );
         }
+        datapipes::testing::check_map_pipe(&rows);
         // Together, in any order, some twice, one that is not there.
         let some: Vec<u64> = (0..30).map(|n| n * 7 % (rows.len() + 1)).collect();
         for (at, row) in some.iter().zip(block_on(rows.get_many(&some))) {
