@@ -351,17 +351,18 @@ impl<F: Framing> Cuts<F> {
                         .map(|error| Err(FileEntry::Broken(error))),
                 };
             }
-            let (len, kind, place) = match frame(&mut self.framing, &self.data[begin..], self.at, true) {
-                Ok(Frame::Cut { len, lines, kind }) => {
-                    (len, kind, advance(&mut self.at, len, lines))
-                }
-                Ok(Frame::More(_)) => {
-                    let offset = self.at.offset;
-                    let what = format!("more is wanted after byte {offset}, where it ends");
-                    return Some(Err(FileEntry::Broken(Error::truncated(what))));
-                }
-                Err(error) => return Some(Err(FileEntry::Broken(error))),
-            };
+            let (len, kind, place) =
+                match frame(&mut self.framing, &self.data[begin..], self.at, true) {
+                    Ok(Frame::Cut { len, lines, kind }) => {
+                        (len, kind, advance(&mut self.at, len, lines))
+                    }
+                    Ok(Frame::More(_)) => {
+                        let offset = self.at.offset;
+                        let what = format!("more is wanted after byte {offset}, where it ends");
+                        return Some(Err(FileEntry::Broken(Error::truncated(what))));
+                    }
+                    Err(error) => return Some(Err(FileEntry::Broken(error))),
+                };
             self.next = Some(begin + len);
             match kind {
                 FrameKind::Head | FrameKind::Blank | FrameKind::Refused => {}

@@ -61,9 +61,7 @@ impl Plan {
             }
             // A node that goes by position leaves out its earlier output itself, but takes its
             // input again.
-            Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
-                hints.is_resumable.then(last_given)
-            }
+            Op::Join(_) | Op::Split(_) | Op::Rerun(_) => hints.is_resumable.then(last_given),
         }
     }
 }

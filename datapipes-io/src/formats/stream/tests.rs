@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::testing::{cases, some_of};
-use datapipes::{Context, DataLoader, ErrorKind, Graph, Item, Items, OnError, Origin, Result};
+use datapipes::{DataLoader, ErrorKind, Graph, Item, Items, OnError, Origin, Result};
 use futures::StreamExt;
 use proptest::prelude::*;
 
 use crate::formats::compression::tests::refused;
 use crate::formats::{
-    ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, FileEntries, Format, Frame, FrameKind, Framing,
-    JsonLines, Lines, MsgPack, RecordPosition, RecordSplitter, records,
+    ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, FileEntries, Format, Frame, FrameKind,
+    Framing, JsonLines, Lines, MsgPack, RecordPosition, RecordSplitter,
 };
 use crate::formats::{RecordIo, RecordIoWriter, TfRecordWriter, TfRecords};
 use crate::prelude::*;
@@ -838,16 +838,13 @@ impl Framing for Careless {
         Ok(Frame::cut(self.0, FrameKind::Blank))
     }
     fn entries(self, data: Bytes, at: RecordPosition) -> FileEntries<Bytes> {
-        records(self, data, at, |_, data, range, _| Ok(data.slice(range)))
+        crate::formats::records(self, data, at, |_, data, range, _| Ok(data.slice(range)))
     }
 }
 
 impl Format for Careless {
     type Item = Bytes;
 
-    fn open(&self, file: File, cx: &Context) -> Result<FileEntries<Bytes>> {
-        RecordSplitter::new(self.clone()).open(file, cx)
-    }
     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(RecordSplitter::new(self.clone()))
     }
