@@ -208,12 +208,8 @@ pub fn digit_shards(train: usize, test: usize) -> Result<PathBuf, BoxError> {
     if fs::read_to_string(&done).is_ok_and(|text| text == made_with) {
         return Ok(folder);
     }
+    let bar = super::making(&folder, (train + test) as u64, "pictures");
     fs::create_dir_all(&folder)?;
-    let bar = indicatif::ProgressBar::new((train + test) as u64)
-        .with_style(super::bar_style(
-            "{msg} {wide_bar} {pos}/{len} pictures, {per_sec}",
-        ))
-        .with_message(format!("making {}", folder.display()));
     for (split, count, seed) in [("train", train, 1), ("test", test, 2)] {
         let mut shards =
             ShardWriter::new(folder.join(format!("{split}-%04d.tar")))?.max_count(1000);

@@ -25,6 +25,18 @@ pub fn exit_code(result: Result<(), datapipes::BoxError>) -> std::process::ExitC
     }
 }
 
+/// Returns a progress bar for so many files of a folder that are made there. Where nobody would see it, a
+/// line says what is done, if the folder does not exist yet.
+pub fn making(folder: &std::path::Path, files: u64, what: &str) -> indicatif::ProgressBar {
+    let message = format!("making {}", folder.display());
+    let bar = indicatif::ProgressBar::new(files);
+    if bar.is_hidden() && !folder.exists() {
+        eprintln!("{message}: {files} {what}");
+    }
+    let template = format!("{{msg}} {{wide_bar}} {{pos}}/{{len}} {what}, {{per_sec}}");
+    bar.with_style(bar_style(&template)).with_message(message)
+}
+
 /// Returns a style for progress bars.
 pub fn bar_style(template: &str) -> indicatif::ProgressStyle {
     indicatif::ProgressStyle::with_template(template)

@@ -189,11 +189,7 @@ pub fn cache_folder() -> PathBuf {
 /// the user's cache folder. Makes them, with a progress bar, if they do not exist yet.
 pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
     let dir = cache_folder().join(format!("photos-{images}"));
-    let bar = indicatif::ProgressBar::new(images as u64)
-        .with_style(super::bar_style(
-            "{msg} {wide_bar} {pos}/{len} images, {per_sec}",
-        ))
-        .with_message(format!("making {}", dir.display()));
+    let bar = super::making(&dir, images as u64, "images");
     make_shards(&dir, images, 250, |done| bar.set_position(done as u64))?;
     bar.finish_and_clear();
     Ok(dir)

@@ -27,11 +27,7 @@ const VOCAB: usize = 32_000;
 /// four languages, and what no vocabulary holds: numbers, names, addresses, emoji.
 pub fn corpus(documents: usize) -> Result<PathBuf, BoxError> {
     let dir = cache_folder().join(format!("texts-{documents}"));
-    let bar = indicatif::ProgressBar::new(documents as u64)
-        .with_style(super::bar_style(
-            "{msg} {wide_bar} {pos}/{len} documents, {per_sec}",
-        ))
-        .with_message(format!("making {}", dir.display()));
+    let bar = super::making(&dir, documents as u64, "documents");
     let mut names: Vec<String> = (0..SHARDS)
         .map(|shard| format!("docs-{shard:05}.jsonl.gz"))
         .collect();
