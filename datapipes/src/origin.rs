@@ -74,14 +74,6 @@ impl Origin {
         }
     }
 
-    /// Gives a readable name to the source item that this origin descends from.
-    pub(crate) fn with_top_named(self, name: Arc<str>) -> Self {
-        match self.parent() {
-            Some(parent) => parent.clone().with_top_named(name).child(self.index),
-            None => self.named(name),
-        }
-    }
-
     /// Returns the origin of an item made of several; `index` counts these items.
     pub fn joined(parts: Vec<Origin>, index: u64) -> Self {
         Origin {

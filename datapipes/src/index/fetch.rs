@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::combined::too_few;
 use super::{Lookup, contained};
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Result, Work};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Origin, Pipe, Result, Work};
 
 /// Looks up each key it receives; see [`Graph::fetch`].
 pub struct Fetch<L: ?Sized> {
@@ -80,6 +80,14 @@ where
     }
 }
 
+/// Returns this origin with a name for the source item that it descends from.
+fn with_top_named(origin: &Origin, name: Arc<str>) -> Origin {
+    match origin.parent() {
+        Some(parent) => with_top_named(parent, name).child(origin.index()),
+        None => origin.clone().named(name),
+    }
+}
+
 impl<K, L> Pipe<K> for Fetch<L>
 where
     K: Clone + Send + 'static,
@@ -101,7 +109,7 @@ where
                         let (key, origin) = item?.into_parts();
                         let origin = match this.lookup.sample_name(&key) {
                             None => origin,
-                            Some(name) if this.by_index => origin.with_top_named(name),
+                            Some(name) if this.by_index => with_top_named(&origin, name),
                             Some(name) => origin.named(name),
                         };
                         keys.push(key);
