@@ -202,7 +202,7 @@ impl<T: Send + 'static> Builder<T> {
     /// If none is given, the executor first makes 8 requests. If none completes within 8 ms, the data is
     /// not near, and it makes those that the first output needs: the items of a batch, up to 512. It
     /// doubles their number after 16 ms and after 32 ms. The first answers show how large and how far the
-    /// objects are: small ones get more, large ones fewer. Then it measures throughput and round trip, and
+    /// objects are, so that large ones get fewer. Then it measures throughput and round trip, and
     /// has in flight what fills the link and half as much again, up to 2048. Now and then a third of the
     /// number is tried for a moment, to see if it was too large. An epoch begins with the number that the
     /// previous epoch found. Up to 2048 results are held while they wait for a slow earlier one; of files

@@ -29,8 +29,8 @@
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time. So do
 //! those that keep the threads busy: more of them would come no sooner.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
-//! as in TCP's slow start. The first answers also show how large the objects are, so that small ones
-//! get more at once, and large ones fewer.
+//! as in TCP's slow start. The first answers also show how large the objects are, so that large ones get
+//! fewer.
 //!
 //! A morsel that begins when more are in flight than ever before may have to connect first, so its
 //! duration does not count after the first round.
@@ -45,17 +45,19 @@ use std::time::Duration;
 pub(crate) const PROBE: usize = 8;
 /// Time after which the data is not near, if none of the first morsels has completed.
 const PROBE_TIME: Duration = Duration::from_millis(8);
-/// Time after which no more are due: nobody knows yet what the link can do.
+/// Time after which the number is raised no more before the first answer, since nobody knows yet what the
+/// link can do. While answers arrive, raising it is put off.
 const LAST: Duration = Duration::from_millis(64);
-/// Number of polls in vain of a morsel that has begun since the last look, to connect, and of an earlier
-/// one. More of them, on average, show that answers are on the way: a large object comes in many pieces.
+/// Number of polls without output that a morsel may need since the last look: to connect, if it has begun
+/// since, and if it is an earlier one. More of them, on average, show that answers arrive: a large object
+/// comes in many pieces.
 const POLLS: (u64, u64) = (6, 2);
 /// Divisor of the time since the last look: while threads, all together, spend more than that part of it
 /// in the first morsels, no more begin. What arrives so fast is near, however long it takes.
 const BUSY: u32 = 4;
-/// Bytes a nanosecond of a slow link and of a fast one. The first answers show how large and how far the
-/// objects are: as many as fill the slow one are in flight then, and no more than fill the fast one.
-const LINKS: (f64, f64) = (0.1, 2.0);
+/// Bytes a nanosecond, 2 GB/s, of a fast link. After the first answers, which show how large and how far
+/// the objects are, no more are in flight than fill such a link.
+const FAST_LINK: f64 = 2.0;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
 /// Time, in nanoseconds, for which a request may wait in a queue: so short a queue costs neither memory
@@ -83,7 +85,7 @@ const SHORT: f64 = 32e6;
 const LEAST_MORSELS: usize = 8;
 /// Part of the number in flight that is tried to see a morsel that meets no queue.
 const PART: usize = 3;
-/// Least number that is tried: one alone waits for its own requests, and a server for it.
+/// Least number that is tried: with one, the link is idle between a morsel and the next.
 const LEAST_PART: usize = 2;
 /// Throughput of a part, in multiples of its share, that shows that the whole fills the bottleneck.
 const FILLED: f64 = 1.2;
@@ -101,7 +103,7 @@ pub(crate) struct Concurrency {
     far_size: usize,
     /// Time at which more begin; `None` once a morsel has completed.
     due: Option<Duration>,
-    /// Number that was in flight when that was last looked at.
+    /// Number in flight at the last look at that.
     looked_at: usize,
     /// Number of morsels completed since the last growth.
     since_growth: usize,
@@ -229,8 +231,8 @@ impl Concurrency {
             self.due = Some(due * 2);
             return;
         }
-        let times = due.min(LAST / 2).div_duration_f64(PROBE_TIME) as usize;
-        self.size = self.most.min(times * self.far_size);
+        let times = due.min(LAST / 2).as_millis() / PROBE_TIME.as_millis();
+        self.size = self.most.min(times as usize * self.far_size);
         self.due = Some(due * 2).filter(|&due| due < LAST);
     }
 
@@ -274,7 +276,8 @@ impl Concurrency {
 }
 
 impl Round {
-    /// Returns how many of its morsels fill a link of so many bytes a nanosecond.
+    /// Returns how many of its morsels fill a link of so many bytes a nanosecond; no limit is known if they
+    /// have no bytes.
     fn fills(&self, link: f64) -> usize {
         (link * self.took / self.bytes as f64) as usize
     }
@@ -316,7 +319,7 @@ impl Measured {
             if round.of > PROBE && round.morsels == LEAST_MORSELS {
                 return self.fit(size);
             }
-            let most = round.fills(LINKS.1).min(2 * round.of);
+            let most = round.fills(FAST_LINK).min(2 * round.of);
             let grows = ended.wanted && took < CROWDED * mean && size < most;
             return size + usize::from(grows);
         }
@@ -330,9 +333,9 @@ impl Measured {
         }
         let rate = (complete - before) as f64 / spent as f64;
         if let Some((whole, part)) = self.tried.take() {
-            return match round.wanted {
+            return match round.wanted && round.counted > 0 {
                 true => self.judge(whole, part, mean, rate),
-                // A consumer that does not wait hides the throughput.
+                // A consumer that does not wait hides the throughput, and connecting the duration.
                 false => whole,
             };
         }
@@ -367,23 +370,19 @@ impl Measured {
         (self.enough().min(MOST_GROWTH * round.of as f64) as usize).max(size)
     }
 
-    /// Returns the number to have in flight after the first answers, by their size and distance; see
-    /// [`LINKS`].
+    /// Returns the number to have in flight after the first answers, by their size and distance.
     fn fit(&mut self, size: usize) -> usize {
-        if self.round.bytes == 0 {
+        let most = self.round.fills(FAST_LINK).max(PROBE);
+        if size <= most {
             return size;
         }
-        let least = self.round.fills(LINKS.0).min(4 * size);
-        let most = self.round.fills(LINKS.1).max(PROBE);
-        if size > most {
-            // Those that are in flight already take longer than fewer would.
-            self.round = Round {
-                of: size,
-                settles: true,
-                ..Round::default()
-            };
-        }
-        size.max(least).min(most)
+        // Those that are in flight already take longer than fewer would.
+        self.round = Round {
+            of: size,
+            settles: true,
+            ..Round::default()
+        };
+        most
     }
 
     /// Records the throughput of a round: as a whole, and while morsels were in flight.

@@ -81,8 +81,8 @@ pub(super) struct Flight {
     /// The concurrency of the other kind of work, of I/O that seldom waits.
     other_concurrency: Concurrency,
     begun: Instant,
-    /// Most morsels that were at work at once so far, or the number that an earlier epoch found: a client
-    /// keeps its connections.
+    /// Greatest number of incomplete morsels so far. Begins with the number that the previous epoch found,
+    /// since a client still has those connections.
     peak: usize,
     /// Number of complete morsels, now and when the consumer last found nothing ready.
     complete: usize,
