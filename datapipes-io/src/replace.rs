@@ -26,8 +26,8 @@ pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Res
 pub(crate) struct Temporary(Option<PathBuf>);
 
 impl Temporary {
-    /// Creates a new file beside `path`, with a unique name, which has no more than the begin of a long
-    /// one: with the additions that might be longer than file systems take.
+    /// Creates a new file beside `path`, with a unique name. It has the first 40 characters of that of
+    /// `path`, so that it is not too long for the file system.
     pub fn beside(path: &Path) -> io::Result<(File, Temporary)> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name: String = name.chars().take(40).collect();

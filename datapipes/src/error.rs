@@ -294,8 +294,8 @@ impl Error {
         !self.0.fatal && self.kind().is_about_an_item()
     }
 
-    /// Marks the error as an echo: another output of the node tells the same failure of one item. A
-    /// [policy](crate::OnError) that skips does not count it.
+    /// Marks the error as an echo: a copy of an error that another output of the node gives. A
+    /// [policy](crate::OnError) that skips leaves it out and does not count it, however many there are.
     #[must_use]
     pub fn echo(mut self) -> Self {
         self.0.echo = true;
@@ -488,8 +488,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Prints a line to standard error. That nobody reads there, or its disk is full, is ignored, where
-/// `eprintln!` would panic.
+/// Prints a line to standard error. A failure to write is ignored, where `eprintln!` would panic.
 pub(crate) fn print_line(line: impl fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -328,7 +328,7 @@ impl Pipe<Bytes> for DecodeImage {
         ))
     }
     fn weigh(&self, image: &Image) -> Option<usize> {
-        Some(image.data().len())
+        Some(datapipes::Weigh::weigh(image))
     }
 }
 

@@ -227,7 +227,7 @@ impl MapPipe for Images {
         "image_folder".to_owned()
     }
     fn sample_name(&self, index: u64) -> Option<Arc<str>> {
-        Some(self.names[index as usize].as_str().into())
+        Some(self.names.get(index as usize)?.as_str().into())
     }
     fn weigh(&self, (file, _): &(File, u32)) -> Option<usize> {
         Some(file.weight() + size_of::<u32>())

@@ -341,7 +341,7 @@ impl MapPipe for Objects {
         "load_files".to_owned()
     }
     fn sample_name(&self, index: u64) -> Option<Arc<str>> {
-        Some(self.keys[index as usize].as_str().into())
+        Some(self.keys.get(index as usize)?.as_str().into())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())

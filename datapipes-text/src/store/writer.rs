@@ -417,7 +417,8 @@ fn last(file: &mut File) -> std::io::Result<u64> {
     Ok(u64::from_le_bytes(number))
 }
 
-/// Writes a file that is there as a whole, or not at all.
+/// Writes a file that is there as a whole, or not at all. Its name has an ending, in place of which the
+/// name of the unfinished file has another.
 fn write(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,

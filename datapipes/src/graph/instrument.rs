@@ -89,7 +89,8 @@ impl Len {
             Len::Unknown => None,
             Len::Whole(len) => Some(*len),
             Len::OfEach(each) => Some(inputs.saturating_mul(*each)),
-            Len::OfAll(len_hint) => len_hint(inputs).filter(|_| all),
+            Len::OfAll(len_hint) if all => len_hint(inputs).filter(|&len| len != u64::MAX),
+            Len::OfAll(_) => None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A pipe that looks up each key it receives.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::combined::too_few;
@@ -9,7 +10,8 @@ use crate::{Arity, Context, Graph, Hints, Item, Items, Origin, Pipe, Result, Wor
 /// Looks up each key it receives; see [`Graph::fetch`].
 pub struct Fetch<L: ?Sized> {
     lookup: Arc<L>,
-    /// Keys are samples by index: their origins descend from the sample that has the name.
+    /// True if keys are samples by index: the name is that of the top of their origins, not of a repeated
+    /// copy below it.
     by_index: bool,
 }
 
@@ -80,6 +82,12 @@ where
     }
 }
 
+/// Returns the name of a sample. If there is none since its function panics, reading the sample says what
+/// is wrong.
+fn name_of<K, L: Lookup<K> + ?Sized>(lookup: &L, key: &K) -> Option<Arc<str>> {
+    catch_unwind(AssertUnwindSafe(|| lookup.sample_name(key))).unwrap_or(None)
+}
+
 /// Returns this origin with a name for the source item that it descends from.
 fn with_top_named(origin: &Origin, name: Arc<str>) -> Origin {
     match origin.parent() {
@@ -107,7 +115,7 @@ where
                     .into_iter()
                     .map(|item| {
                         let (key, origin) = item?.into_parts();
-                        let origin = match this.lookup.sample_name(&key) {
+                        let origin = match name_of(&*this.lookup, &key) {
                             None => origin,
                             Some(name) if this.by_index => with_top_named(&origin, name),
                             Some(name) => origin.named(name),

@@ -106,7 +106,8 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
     }
 
     /// Returns the name of the sample under a key, such as that of its file. Errors, replays and
-    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read.
+    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read, also if
+    /// there is none.
     fn sample_name(&self, _key: &K) -> Option<Arc<str>> {
         None
     }
@@ -183,7 +184,8 @@ pub trait MapPipe: Send + Sync + 'static {
     }
 
     /// Returns the name of the sample at an index, such as that of its file. Errors, replays and
-    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read.
+    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read, also if
+    /// there is none.
     fn sample_name(&self, _index: u64) -> Option<Arc<str>> {
         None
     }

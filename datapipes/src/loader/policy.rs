@@ -25,8 +25,7 @@ impl OnError {
     /// Lets the first error reach the consumer, and ends the epoch after it. The default.
     ///
     /// Items that steps hold when it comes, as those of an unfinished batch, are not delivered, also if
-    /// it is an error that no policy skips: a short batch would be none that the epoch has without the
-    /// error. A [checkpoint](crate::Blocking::checkpoint) taken after it has the place before these
+    /// it is an error that no policy skips: without the error the epoch has no such short batch. A [checkpoint](crate::Blocking::checkpoint) taken after it has the place before these
     /// items, so that they come in the epoch that is resumed there.
     pub fn fail() -> Self {
         OnError { most: None }

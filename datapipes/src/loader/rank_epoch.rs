@@ -67,9 +67,9 @@ pub(super) struct RankEpoch<T> {
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.
     runs: Runs,
-    /// Number of errors that were skipped, and of those that are echoes of others, since the epoch
-    /// was opened here.
+    /// Number of errors that were skipped, in the epoch before a resume, too.
     failed: u64,
+    /// Number of them that are echoes of others, since the epoch was opened here.
     echoes: u64,
     gain: AheadGain,
     windows: Windows,

@@ -65,8 +65,8 @@ impl fmt::Display for Explain<'_> {
         if settings.resumable {
             writeln!(
                 f,
-                "resume: nothing is delivered twice; steps read, decode and transform items again that were not yet delivered, \
-                 mostly those of the last 2 ms, and at most as many as is said below"
+                "resume: nothing is delivered twice; to come back to its place, a step makes some items again, mostly those of \
+                 its last 2 ms, at most as many as it says below"
             )?;
         }
         self.node(f, self.flow.root.0, "", true)

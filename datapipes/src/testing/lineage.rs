@@ -13,11 +13,11 @@ use crate::{Context, Error, ErrorKind, Item, Items, Origin, Pipe, Wanted};
 
 const NODE: &str = "pipe";
 
-/// Stops at every place, with the input in several orders, goes on, stops again, and goes on to the
-/// end.
 /// Input of a pipe; `None` stands for an error.
 type Input<In> = [Option<Item<In>>];
 
+/// Stops at every place, with the input in several orders, goes on, stops again, and goes on to the
+/// end.
 pub(super) fn check_lineage<In, P>(pipe: &P, items: &[Item<In>])
 where
     In: Clone + Debug + Send + 'static,

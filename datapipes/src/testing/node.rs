@@ -165,7 +165,6 @@ impl<T: Send + 'static> Node<'_, T> {
         self.feeds.iter().map(Feed::clean).collect()
     }
 
-    /// Opens its inputs, which have these items and errors, each as `how` sets.
     /// Returns sequences of the inputs without errors, and with few and many of them between the items.
     pub fn sequences(&self) -> Vec<Vec<Vec<Option<usize>>>> {
         if self.feeds.is_empty() {
@@ -187,6 +186,7 @@ impl<T: Send + 'static> Node<'_, T> {
         errors.map(failing).into()
     }
 
+    /// Opens its inputs, which have these items and errors, each as `how` sets.
     pub fn open(
         &self,
         sequences: &[Vec<Option<usize>>],

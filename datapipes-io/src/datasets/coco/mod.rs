@@ -128,7 +128,8 @@ impl MapPipe for Images {
         "coco".to_owned()
     }
     fn sample_name(&self, index: u64) -> Option<Arc<str>> {
-        Some(self.pictures[index as usize].file_name.as_str().into())
+        let picture = self.pictures.get(index as usize)?;
+        Some(picture.file_name.as_str().into())
     }
     fn weigh(&self, sample: &CocoSample) -> Option<usize> {
         Some(sample.file.weight())
