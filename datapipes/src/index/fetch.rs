@@ -84,7 +84,7 @@ where
 
 /// Returns the name of a sample. If there is none since its function panics, reading the sample says what
 /// is wrong.
-fn name_of<K, L: Lookup<K> + ?Sized>(lookup: &L, key: &K) -> Option<Arc<str>> {
+fn name_of<K: Send + 'static, L: Lookup<K> + ?Sized>(lookup: &L, key: &K) -> Option<Arc<str>> {
     catch_unwind(AssertUnwindSafe(|| lookup.sample_name(key))).unwrap_or(None)
 }
 
