@@ -847,7 +847,7 @@ fn a_pipe_that_gives_another_number_than_its_len_hint_ends_the_epoch_in_an_error
                 }
             }
         }
-        // Of an item that fails nobody can say how many it would have been.
+        // The number is not checked once an item has failed: nobody knows how many outputs it would have had.
         assert!(!is_right || last(builder(true)).is_ok());
     }
 }

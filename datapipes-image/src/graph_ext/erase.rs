@@ -41,7 +41,7 @@ impl<L: Send + 'static> EraseGraphExt for Graph<(Tensor, L)> {
         let erased = add(self, erasing, |(tensor, _), erasing, rng| {
             erasing.apply_tensor(tensor, rng)
         });
-        // Of labels only tensors are counted.
+        // The bytes of a label are known only if it is a tensor.
         erased.weighed(|(tensor, label): &(Tensor, L)| {
             let label = (label as &dyn Any).downcast_ref::<Tensor>();
             tensor.byte_len() + label.map_or(0, Tensor::byte_len)

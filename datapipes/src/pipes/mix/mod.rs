@@ -151,7 +151,8 @@ fn join<T: Send + 'static, U: Send + 'static>(
             Ok(turns) => turns,
             Err(error) => return out.emit(Err(error)).await,
         };
-        // Which inputs have had no end yet matters, and is in checkpoints, only where inputs cycle.
+        // A list of the inputs that have not ended yet is needed, and saved in checkpoints, only if inputs
+        // start again.
         unfinished.resize(if stop.cycles() { inputs.len() } else { 0 }, true);
         for (number, input) in inputs.iter_mut().enumerate() {
             if !turns.has(number) {

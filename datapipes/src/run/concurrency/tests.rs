@@ -437,7 +437,7 @@ fn a_short_first_epoch_is_almost_as_fast_as_with_the_best_number() {
         (150, small, 0.85),
         (20, medium, 0.95),
         (70, medium, 0.85),
-        // What may be opened before the first answers is not enough for so long a link.
+        // At most 256 requests are in flight before the first answers, and so long a link takes more.
         (150, medium, 0.7),
     ] {
         let first = |window: &mut Concurrency| {
