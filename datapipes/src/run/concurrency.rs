@@ -103,7 +103,7 @@ pub(crate) struct Concurrency {
     far_size: usize,
     /// Time at which more begin; `None` once a morsel has completed.
     due: Option<Duration>,
-    /// Number in flight at the last look at that.
+    /// Number in flight when that time came last.
     looked_at: usize,
     /// Number of morsels completed since the last growth.
     since_growth: usize,
