@@ -57,7 +57,7 @@ use syn::{
 /// documented at `datapipes::Ragged`: a `Vec` of numbers, a `Tensor`, maps of them.
 ///
 /// - `#[collate(pad = 0)]`: pads to the longest sequence of the batch.
-/// - `multiple_of = 8`, `length = 512`, `all_axes`: as the methods of `datapipes::Padding`.
+/// - `multiple_of = 8`, `length = 512`, `axis = 1`, `all_axes`: as the methods of `datapipes::Padding`.
 /// - `lengths = name`: the batch gets a field of this name with the lengths before padding, `[n]`
 ///   of `i64`; with `all_axes`, `[n, axes]`.
 /// - `mask = name`: the batch gets a field of this name that is true where there is no padding,
@@ -402,14 +402,13 @@ impl<'a> Column<'a> {
                 let [lengths, is_step] = self.variables_added();
                 let mask = mask.as_ref().map(|_| {
                     quote! {
-                        let mask = ::datapipes::Padding::mask(&#variable, &#lengths);
+                        let mask = padding.mask(&#variable, &#lengths);
                         let #is_step = ::datapipes::derived::named(#name, mask)?;
                     }
                 });
                 quote! {
-                    let (#variable, #lengths) = ::datapipes::derived::padded(
-                        #name, #variable, ::datapipes::Padding::new(#value) #settings,
-                    )?;
+                    let padding = ::datapipes::Padding::new(#value) #settings;
+                    let (#variable, #lengths) = ::datapipes::derived::padded(#name, #variable, padding)?;
                     let _ = &#lengths;
                     #mask
                 }
@@ -466,9 +465,9 @@ fn how(field: &Field) -> Result<How> {
                 batch = Some(meta.value()?.parse()?);
             } else if is("pad") {
                 pad = Some(meta.value()?.parse()?);
-            } else if is("multiple_of") || is("length") {
-                let (method, steps) = (&meta.path, meta.value()?.parse::<Expr>()?);
-                settings.extend(quote!(.#method(#steps)));
+            } else if is("multiple_of") || is("length") || is("axis") {
+                let (method, number) = (&meta.path, meta.value()?.parse::<Expr>()?);
+                settings.extend(quote!(.#method(#number)));
             } else if is("all_axes") {
                 settings.extend(quote!(.all_axes()));
             } else if is("lengths") {
@@ -476,8 +475,8 @@ fn how(field: &Field) -> Result<How> {
             } else if is("mask") {
                 mask = Some(meta.value()?.parse()?);
             } else {
-                let message = "expected `pad = number` (with `multiple_of`, `length`, `all_axes`, `lengths`, `mask`), or \
-                               `with = function, batch = Type`";
+                let message = "expected `pad = number` (with `multiple_of`, `length`, `axis`, `all_axes`, `lengths`, `mask`), \
+                               or `with = function, batch = Type`";
                 return Err(meta.error(message));
             }
             Ok(())

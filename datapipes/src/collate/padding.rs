@@ -12,7 +12,7 @@ use crate::tensor::checked_len;
 use crate::{DType, Element, Error, Mismatch, Result, Tensor};
 
 /// A sequence whose length may differ from sample to sample: a `Vec` of numbers, or a [`Tensor`]
-/// whose first axis is the sequence.
+/// whose first axis is the sequence, unless [`Padding::axis`] says another.
 pub trait Sequence {
     /// Returns the type of the numbers.
     fn dtype(&self) -> DType;
@@ -51,10 +51,11 @@ impl Sequence for Tensor {
 /// The value that sequences are padded with, and the length they are padded to.
 ///
 /// Padding follows the end of a sequence, up to the longest of the batch by default. The first axis
-/// alone may differ, as for PyTorch's `pad_sequence`; [`all_axes`](Padding::all_axes) pads every
-/// axis, as tf.data's `padded_batch` does. The batch has the type of the sequences: the padding
-/// value is converted to it. A value that the type cannot hold (`-1` for `u8`, `0.5` for `i64`) is
-/// an error, never another number. A float is rounded to the nearest of a smaller type.
+/// alone may differ, as for PyTorch's `pad_sequence`, or the one that [`axis`](Padding::axis) says;
+/// [`all_axes`](Padding::all_axes) pads every axis, as tf.data's `padded_batch` does. The batch has
+/// the type of the sequences: the padding value is converted to it. A value that the type cannot
+/// hold (`-1` for `u8`, `0.5` for `i64`) is an error, never another number. A float is rounded to
+/// the nearest of a smaller type.
 ///
 /// Any number becomes a `Padding` by `into`, so methods that take a `Padding` take a number as
 /// well.
@@ -71,8 +72,9 @@ impl Sequence for Tensor {
 ///     type Batch = Texts;
 ///     fn collate(items: Vec<Self>) -> Result<Texts> {
 ///         let (ids, labels): (Vec<_>, Vec<_>) = items.into_iter().map(|text| (text.ids, text.label)).unzip();
-///         let (ids, lengths) = Padding::new(0).multiple_of(4).pad(&ids)?;
-///         Ok(Texts { mask: Padding::mask(&ids, &lengths)?, ids, labels: Collate::collate(labels)? })
+///         let padding = Padding::new(0).multiple_of(4);
+///         let (ids, lengths) = padding.pad(&ids)?;
+///         Ok(Texts { mask: padding.mask(&ids, &lengths)?, ids, labels: Collate::collate(labels)? })
 ///     }
 /// }
 ///
@@ -91,7 +93,8 @@ pub struct Padding {
     dtype: DType,
     multiple: usize,
     length: Option<usize>,
-    all_axes: bool,
+    /// The axis that is padded; `None` for all.
+    axis: Option<usize>,
 }
 
 /// A number of any type.
@@ -122,7 +125,11 @@ impl fmt::Debug for Padding {
             (None, 0 | 1) => {}
             (None, multiple) => write!(f, ", to a multiple of {multiple}")?,
         }
-        f.write_str(if self.all_axes { ", all axes" } else { "" })
+        match self.axis {
+            Some(0) => Ok(()),
+            Some(axis) => write!(f, ", axis {axis}"),
+            None => f.write_str(", all axes"),
+        }
     }
 }
 
@@ -205,7 +212,7 @@ macro_rules! paddings {
     ($($type:ty)*) => {$(
         impl From<$type> for Padding {
             fn from(value: $type) -> Self {
-                Padding { value: value.into(), dtype: <$type>::DTYPE, multiple: 1, length: None, all_axes: false }
+                Padding { value: value.into(), dtype: <$type>::DTYPE, multiple: 1, length: None, axis: Some(0) }
             }
         }
     )*};
@@ -228,20 +235,24 @@ impl Padding {
         /// nothing is cut off.
         length(steps: usize) => length = Some(steps);
 
+        /// Pads along this axis of a sequence, counted from 0, instead of the first: the frames of
+        /// spectrograms `[mels, frames]` are axis 1.
+        axis(axis: usize) => axis = Some(axis);
+
         /// Pads every axis that differs, not the first alone: pictures of different sizes, lists of
         /// lists. The lengths then are those along all axes of a sequence, `[n, axes]`.
-        all_axes() => all_axes = true;
+        all_axes() => axis = None;
     }
 
     /// Pads sequences: returns a tensor `[n, longest, ..]`, and the lengths before padding, `[n]`
-    /// of `i64`.
+    /// of `i64`. With [`axis`](Padding::axis), that axis is as long as the longest.
     ///
     /// Sequences of length 0 are all padding. No sequences make a batch `[0, 0]` of the type of the
     /// value.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape), with the items' numbers, if they differ in an axis that is not padded,
-    /// in the number of axes or in type. Also if an item has no axis, or more steps than
+    /// in the number of axes or in type. Also if an item has no such axis, or more steps than
     /// [`length`](Padding::length) says, or if the type cannot hold the value.
     pub fn pad<S: Sequence>(&self, items: &[S]) -> Result<(Tensor, Tensor)> {
         let Some(first) = items.first() else {
@@ -252,40 +263,51 @@ impl Padding {
         };
         let shapes: Vec<Vec<usize>> = items.iter().map(S::shape).collect();
         let dtype = first.dtype();
+        let main = self.axis.unwrap_or(0);
+        let pads = |axis| self.axis.is_none_or(|one| one == axis);
+        // What sequences have in common: the lengths of the axes that are not padded.
+        let step = |shape: &[usize]| -> Vec<usize> {
+            let axes = shape.iter().enumerate();
+            axes.filter(|(axis, _)| *axis != main)
+                .map(|(_, &length)| length)
+                .collect()
+        };
         for (place, (item, shape)) in items.iter().zip(&shapes).enumerate() {
             Mismatch::unless_equal("dtype", (0, dtype), (place, item.dtype()))?;
-            if shape.is_empty() {
-                return Err(Mismatch::of(place, "shape [], which is no sequence").into());
+            if shape.len() <= main {
+                let has = match main {
+                    0 => format!("shape {shape:?}, which is no sequence"),
+                    _ => format!("shape {shape:?}, which has no axis {main}"),
+                };
+                return Err(Mismatch::of(place, has).into());
             }
-            let same = if self.all_axes {
-                shape.len() == shapes[0].len()
-            } else {
-                shape[1..] == shapes[0][1..]
+            let same = match self.axis {
+                None => shape.len() == shapes[0].len(),
+                Some(_) => step(shape) == step(&shapes[0]),
             };
             if !same {
-                let has = |place: usize| format!("steps of shape {:?}", &shapes[place][1..]);
+                let has = |place: usize| format!("steps of shape {:?}", step(&shapes[place]));
                 return Err(Mismatch::new((0, has(0)), (place, has(place))).into());
             }
         }
-        let padded = if self.all_axes { shapes[0].len() } else { 1 };
         let mut shape = vec![items.len()];
         for axis in 0..shapes[0].len() {
             let longest = shapes.iter().map(|shape| shape[axis]).max().unwrap_or(0);
-            shape.push(match self.length.filter(|_| axis == 0) {
+            shape.push(match self.length.filter(|_| axis == main) {
                 Some(length) if longest > length => {
                     let place = shapes
                         .iter()
-                        .position(|shape| shape[0] > length)
+                        .position(|shape| shape[main] > length)
                         .unwrap_or(0);
                     let has = format!(
                         "{} steps, more than the {length} to pad to",
-                        shapes[place][0]
+                        shapes[place][main]
                     );
                     return Err(Mismatch::of(place, has).into());
                 }
                 Some(length) => length,
                 // A product that overflows is rejected below as too large.
-                None if axis < padded => longest
+                None if pads(axis) => longest
                     .checked_next_multiple_of(self.multiple)
                     .unwrap_or(usize::MAX),
                 None => longest,
@@ -305,11 +327,13 @@ impl Padding {
         });
         let lengths: Vec<i64> = shapes
             .iter()
-            .flat_map(|shape| shape[..padded].iter().map(|&length| length as i64))
+            .flat_map(|shape| shape.iter().enumerate())
+            .filter(|(axis, _)| pads(*axis))
+            .map(|(_, &length)| length as i64)
             .collect();
-        let lengths = match self.all_axes {
-            true => Tensor::from_vec(lengths, [items.len(), padded])?,
-            false => Tensor::list(lengths),
+        let lengths = match self.axis {
+            None => Tensor::from_vec(lengths, [items.len(), shapes[0].len()])?,
+            Some(_) => Tensor::list(lengths),
         };
         Ok((values, lengths))
     }
@@ -320,22 +344,26 @@ impl Padding {
     ///
     /// # Errors
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if the lengths do not belong to the batch.
-    pub fn mask(batch: &Tensor, lengths: &Tensor) -> Result<Tensor> {
-        let axes = lengths.shape().get(1).copied().unwrap_or(1);
-        let Some(shape) = batch
-            .shape()
-            .get(..=axes)
-            .filter(|shape| shape.first() == lengths.shape().first())
-        else {
+    pub fn mask(&self, batch: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+        let shape = match (self.axis, batch.shape()) {
+            (Some(axis), &[n, ref axes @ ..]) if lengths.shape() == [n] => {
+                axes.get(axis).map(|&longest| vec![n, longest])
+            }
+            (None, all @ &[n, ref axes @ ..]) if lengths.shape() == [n, axes.len()] => {
+                Some(all.to_vec())
+            }
+            _ => None,
+        };
+        let Some(shape) = shape else {
             let (batch, lengths) = (batch.shape(), lengths.shape());
             let message = format!("lengths of shape {lengths:?} for a batch of shape {batch:?}");
             return Err(Error::shape(message));
         };
-        let len = checked_len(shape, DType::Bool)?;
+        let len = checked_len(&shape, DType::Bool)?;
         let mut mask = vec![false; len];
         let lengths = lengths.as_slice::<i64>()?;
         for (item, to) in lengths
-            .chunks(axes.max(1))
+            .chunks((shape.len() - 1).max(1))
             .zip(mask.chunks_mut((len / shape[0].max(1)).max(1)))
         {
             let from: Vec<usize> = item
@@ -348,7 +376,7 @@ impl Padding {
             }
             place(&vec![true; from.iter().product()], &from, to, &shape[1..]);
         }
-        Tensor::from_vec(mask, shape.to_vec())
+        Tensor::from_vec(mask, shape)
     }
 }
 

@@ -91,7 +91,7 @@ fn all_axes_are_padded_where_it_is_said() {
         (sizes.shape(), sizes.as_slice::<i64>().unwrap()),
         (&[2, 2][..], &[1, 3, 2, 2][..])
     );
-    let mask = Padding::mask(&batch, &sizes).unwrap();
+    let mask = padding.mask(&batch, &sizes).unwrap();
     assert_eq!(mask.shape(), batch.shape());
     assert_eq!(mask.as_bytes(), [1, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0]);
     assert_eq!(
@@ -111,21 +111,63 @@ fn all_axes_are_padded_where_it_is_said() {
 }
 
 #[test]
+fn one_axis_is_padded_where_it_is_said() {
+    let mel =
+        |frames: usize, fill: u8| Tensor::from_vec(vec![fill; 2 * frames], [2, frames]).unwrap();
+    let padding = Padding::new(0).axis(1);
+    let (batch, frames) = padding.pad(&[mel(1, 7), mel(3, 8)]).unwrap();
+    assert_eq!(
+        (batch.shape(), batch.as_bytes()),
+        (&[2, 2, 3][..], &[7, 0, 0, 7, 0, 0, 8, 8, 8, 8, 8, 8][..])
+    );
+    assert_eq!(frames.as_slice::<i64>().unwrap(), [1, 3]);
+    let mask = padding.mask(&batch, &frames).unwrap();
+    assert_eq!(
+        (mask.shape(), mask.as_bytes()),
+        (&[2, 3][..], &[1, 0, 0, 1, 1, 1][..])
+    );
+    let shape = |padding: Padding| Ok(padding.pad(&[mel(3, 1)])?.0.shape().to_vec());
+    assert_eq!(shape(padding.multiple_of(4)).unwrap(), [1, 2, 4]);
+    assert_eq!(shape(padding.length(5)).unwrap(), [1, 2, 5]);
+    assert_eq!(
+        said(shape(padding.length(2))),
+        "item 0 has 3 steps, more than the 2 to pad to"
+    );
+    assert_eq!(
+        said(padding.pad(&[mel(3, 1), Tensor::zeros(DType::U8, [3, 3]).unwrap()])),
+        "item 0 has steps of shape [2], item 1 has steps of shape [3]"
+    );
+    assert_eq!(
+        said(padding.pad(&[vec![1u8]])),
+        "item 0 has shape [1], which has no axis 1"
+    );
+    assert_eq!(format!("{:?}", padding.length(5)), "0, to 5, axis 1");
+}
+
+#[test]
 fn the_mask_says_where_no_padding_is() {
-    let (batch, lengths) = Padding::new(0f32)
-        .length(3)
+    let padding = Padding::new(0f32).length(3);
+    let (batch, lengths) = padding
         .pad(&[vec![0f32, 1.0], vec![], vec![1.0; 3]])
         .unwrap();
-    let mask = Padding::mask(&batch, &lengths).unwrap();
+    let mask = padding.mask(&batch, &lengths).unwrap();
     assert_eq!(
         (mask.shape(), mask.as_bytes()),
         (&[3, 3][..], &[1, 1, 0, 0, 0, 0, 1, 1, 1][..])
     );
-    assert!(Padding::mask(&batch, &Tensor::list(vec![1i64])).is_err());
-    assert!(Padding::mask(&batch, &Tensor::list(vec![4i64, 0, 0])).is_err());
-    assert!(Padding::mask(&batch, &Tensor::list(vec![-1i64, 0, 0])).is_err());
-    assert!(Padding::mask(&Tensor::scalar(1u8), &lengths).is_err());
-    assert!(Padding::mask(&batch, &Tensor::scalar(1i64)).is_err());
+    assert!(padding.mask(&batch, &Tensor::list(vec![1i64])).is_err());
+    assert!(
+        padding
+            .mask(&batch, &Tensor::list(vec![4i64, 0, 0]))
+            .is_err()
+    );
+    assert!(
+        padding
+            .mask(&batch, &Tensor::list(vec![-1i64, 0, 0]))
+            .is_err()
+    );
+    assert!(padding.mask(&Tensor::scalar(1u8), &lengths).is_err());
+    assert!(padding.mask(&batch, &Tensor::scalar(1i64)).is_err());
 }
 
 #[test]
