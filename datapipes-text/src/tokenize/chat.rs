@@ -11,8 +11,8 @@ use minijinja::{Environment, Value, context};
 use super::Tokenize;
 use crate::Tokens;
 
-/// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+/// A message of a conversation. Other fields of a message in JSON are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, Wire)]
 pub struct Message {
     /// Role of the speaker: `system`, `user`, `assistant`, or what else the template knows.
     pub role: String,
