@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use datapipes::index::Indexed;
+use datapipes::index::split::{SplitSample, Splits, Splitter};
 use datapipes::{Error, Result};
 
 /// A part of a data set that has several.
@@ -60,6 +61,43 @@ pub struct Labelled<T, L> {
     pub labels: Vec<L>,
     /// Names of the labels: label `n` has the `n`-th name. Empty if the files contain no names.
     pub classes: Vec<String>,
+}
+
+impl<T, L: Copy + Into<u64>> Labelled<T, L> {
+    /// Divides the samples by their labels into training, validation and other parts. The keys of
+    /// a part are indices of samples.
+    ///
+    /// # Errors
+    /// The errors of [`Splitter::split`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::index::split::Splitter;
+    /// use datapipes_io::datasets::image_folder;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = dir.path();
+    /// # for (class, name) in [("dog", "1.jpg"), ("dog", "2.jpg"), ("cat", "1.jpg"), ("cat", "2.jpg")] {
+    /// #     std::fs::create_dir_all(root.join(class))?;
+    /// #     std::fs::write(root.join(class).join(name), name)?;
+    /// # }
+    /// let set = image_folder(root)?;
+    /// let folds = set.split(&Splitter::k_fold(2).balance_classes())?;
+    /// let (train, validation) = folds.fold(0)?;
+    /// let (train, validation) = (set.samples.clone().subset(train), set.samples.subset(validation));
+    /// assert_eq!((train.len(), validation.len()), (2, 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split(&self, splitter: &Splitter) -> Result<Splits<u64>> {
+        let samples = (0..).zip(&self.labels).map(|(index, &label)| {
+            let label: u64 = label.into();
+            let sample = SplitSample::new(index);
+            match self.classes.get(label as usize) {
+                Some(name) => sample.class(name),
+                None => sample.class(label),
+            }
+        });
+        splitter.split(samples)
+    }
 }
 
 impl<T, L> fmt::Debug for Labelled<T, L> {

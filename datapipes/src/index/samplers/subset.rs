@@ -54,6 +54,12 @@ impl From<Vec<u64>> for Subset {
     }
 }
 
+impl From<&[u64]> for Subset {
+    fn from(indices: &[u64]) -> Self {
+        Subset::from(indices.to_vec())
+    }
+}
+
 impl FromIterator<u64> for Subset {
     fn from_iter<I: IntoIterator<Item = u64>>(indices: I) -> Self {
         Subset::from(Vec::from_iter(indices))
