@@ -20,7 +20,9 @@ use super::no_column;
 ///
 /// # Errors
 /// `NotFound` if there is no such column; `Shape` if one of its values is null, which a tensor
-/// cannot represent; `Unsupported` for columns of other types.
+/// cannot represent; `Unsupported` for columns of other types. Text, dates and decimals are best
+/// converted where the data are written, or read as [`ParquetRows`](super::super::ParquetRows) or
+/// [`ArrowRows`](super::ArrowRows).
 ///
 /// # Examples
 /// ```

@@ -40,6 +40,7 @@ use crate::File;
 ///   is read [by row group](Parquet::by_row_group); [`ParquetFile`] reads only the wanted parts.
 /// - Uncompressed files, and compression by Snappy, gzip, LZ4 or Zstandard are supported. Brotli,
 ///   LZO and encryption are refused, with their names.
+/// - [`column_tensor`](super::arrow::column_tensor) makes a tensor of a column of numbers.
 /// - Checksums of pages are checked if there are any. The footer is trusted only as far as it
 ///   matches the file and the pages: a row group with too few values is an error, never fewer rows.
 /// - A damaged row group is an error of its own; the other row groups follow. With a damaged footer
