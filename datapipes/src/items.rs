@@ -3,6 +3,7 @@
 mod demand;
 mod emitter;
 mod held;
+mod restored;
 
 use std::any::Any;
 use std::cell::Cell;
