@@ -161,11 +161,10 @@ pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
 /// Returns the weights of a kernel, for an edge of this length.
 fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
     if len / 2 >= edge {
-        let message = format!(
+        return Err(Error::shape(format!(
             "a blur of {len} pixels mirrors {} at an edge of {edge}",
             len / 2
-        );
-        return Err(Error::shape(message));
+        )));
     }
     let weight = |t: u32| exp(-0.5 * ((f64::from(t) - f64::from(len / 2)) / sigma).powi(2));
     let sum: f64 = (0..len).map(weight).sum();

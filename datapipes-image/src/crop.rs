@@ -45,10 +45,9 @@ impl Rect {
             width,
             height,
         } = self;
-        let message = format!(
+        Err(Error::shape(format!(
             "a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {edge_x}x{edge_y}"
-        );
-        Err(Error::shape(message))
+        )))
     }
 
     /// Draws the place of a part that fits in an image: its row, and then its column.

@@ -39,11 +39,10 @@ impl Image {
     pub fn new(width: u32, height: u32, channels: u8, data: Vec<u8>) -> Result<Image> {
         let wanted = u128::from(width) * u128::from(height) * u128::from(channels);
         if wanted == 0 || !matches!(channels, 1 | 3) || wanted != data.len() as u128 {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "{} bytes for an image of {width}x{height}x{channels}",
                 data.len()
-            );
-            return Err(Error::shape(message));
+            )));
         }
         Ok(Image {
             width,

@@ -190,12 +190,11 @@ impl ImageRows {
     pub fn fill(&self, file: &[u8], rng: &mut Rng, row: &mut Tensor) -> Result<()> {
         self.check()?;
         if row.shape() != self.shape() {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "a row of shape {:?} for images of {:?}",
                 row.shape(),
                 self.shape()
-            );
-            return Err(Error::shape(message));
+            )));
         }
         match &self.normalize {
             Some(normalize) => self.fill_with(file, rng, normalize, row.as_mut_slice::<f32>()?),
@@ -326,10 +325,9 @@ impl ImageRows {
             } => {
                 check_size(width, height)?;
                 if width.max(height) > shorter && width.min(height) > shorter {
-                    let message = format!(
+                    return Err(Error::config(format!(
                         "a crop of {width}x{height} of images whose shorter edge is {shorter}"
-                    );
-                    return Err(Error::config(message));
+                    )));
                 }
                 check_size(shorter, shorter)?;
             }

@@ -143,12 +143,11 @@ impl Hash for FileRef {
 impl Wire for FileRef {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         if let Some(store) = &self.store {
-            let message = format!(
+            return Err(Error::config(format!(
                 "a reference to {:?} in {} cannot travel to another process: read it before",
                 self.path,
                 store.url()
-            );
-            return Err(Error::config(message));
+            )));
         }
         self.path.encode(to)?;
         self.size.encode(to)?;

@@ -85,12 +85,11 @@ impl RowsByIndex {
             .and_then(|index| self.keys.get(index))
             .copied()
             .ok_or_else(|| {
-                let what = format!(
+                Error::not_found(format!(
                     "{}: no index {index} of {}",
                     self.rows.0.url(),
                     self.keys.len()
-                );
-                Error::not_found(what)
+                ))
             })
     }
 }

@@ -433,12 +433,11 @@ impl Tensor {
         let shape = shape.into();
         let needed = checked_len(&shape, self.dtype())?;
         if needed != self.len() {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "shape {:?} has {} elements, {shape:?} has {needed}",
                 self.shape,
                 self.len()
-            );
-            return Err(Error::shape(message));
+            )));
         }
         Ok(Tensor { shape, ..self })
     }

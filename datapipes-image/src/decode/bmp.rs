@@ -114,11 +114,10 @@ impl Header {
     /// Checks that every pixel is present, and has a colour.
     fn check(&self, bytes: &[u8]) -> Result<()> {
         if self.width > MAX_EDGE || self.height > MAX_EDGE {
-            let message = format!(
+            return Err(Error::unsupported(format!(
                 "a BMP of {}x{} has an edge over {MAX_EDGE}",
                 self.width, self.height
-            );
-            return Err(Error::unsupported(message));
+            )));
         }
         if self.is_compressed() {
             return self.check_runs(bytes);

@@ -141,11 +141,10 @@ impl<'a> Checked<'a> {
             filled += more;
             ended = status == Status::StreamEnd;
             if inflate.total_out() > self.most {
-                let what = format!(
+                return Err(Error::limit(format!(
                     "a stream of more than {} bytes, which its pixels do not need",
                     self.most
-                );
-                return Err(Error::limit(what));
+                )));
             }
             if more == 0 && !ended && rest.is_empty() {
                 match chunk(self.bytes, self.at)? {

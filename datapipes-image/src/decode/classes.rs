@@ -33,10 +33,9 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     let png = ImageFormat::Png;
     let format = sniff(bytes)?;
     if format != png {
-        let message = format!(
+        return Err(Error::unsupported(format!(
             "a mask is read from a PNG, not a {format}, which changes classes or has colours for them"
-        );
-        return Err(Error::unsupported(message));
+        )));
     }
     let header = Header::read(bytes)?;
     match header.color {

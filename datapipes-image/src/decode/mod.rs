@@ -265,10 +265,9 @@ impl DecodeImage {
         let bytes = 6 * u64::from(width) * u64::from(height);
         if bytes > self.max_bytes {
             let limit = self.max_bytes;
-            let message = format!(
+            return Err(Error::limit(format!(
                 "turning an image of {width}x{height} needs {bytes} bytes, more than {limit}"
-            );
-            return Err(Error::limit(message));
+            )));
         }
         Ok(())
     }
@@ -393,12 +392,11 @@ fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
 fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&'a [u8]> {
     let end = start.checked_add(len).filter(|&end| end <= bytes.len());
     end.map(|end| &bytes[start..end]).ok_or_else(|| {
-        let message = format!(
+        Error::truncated(format!(
             "a {format} of {} bytes ends before byte {}",
             bytes.len(),
             start.saturating_add(len)
-        );
-        Error::truncated(message)
+        ))
     })
 }
 

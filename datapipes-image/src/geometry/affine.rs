@@ -220,11 +220,10 @@ impl Affine {
             && shear_x.abs() < 90.0
             && shear_y.abs() < 90.0;
         if !is_fine {
-            let message = format!(
+            return Err(Error::config(format!(
                 "cannot turn by {degrees} degrees, move by ({tx}, {ty}), scale by {scale} and shear by ({shear_x}, \
                  {shear_y}) degrees: the scale has to be positive and the shear less than 90"
-            );
-            return Err(Error::config(message));
+            )));
         }
         let (sin, cos) = sin_cos_degrees(degrees);
         let (sin_sheared, cos_sheared) = sin_cos_degrees(degrees - shear_y);

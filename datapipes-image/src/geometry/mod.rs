@@ -323,11 +323,10 @@ impl Geometry {
         if (width, height) == self.from {
             return Ok(());
         }
-        let message = format!(
+        Err(Error::shape(format!(
             "{what} of {width}x{height} in a geometry for {}x{}",
             self.from.0, self.from.1
-        );
-        Err(Error::shape(message))
+        )))
     }
 
     /// Fails with [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it is for images without pixels.

@@ -119,10 +119,9 @@ impl Border {
             _ => u32::MAX,
         };
         if left.max(right) > most(width) || top.max(bottom) > most(height) {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "a border of {left}, {top}, {right}, {bottom} is more than an image of {width}x{height} has to mirror"
-            );
-            return Err(Error::shape(message));
+            )));
         }
         let sum = |a, b, c| u64::from(a) + u64::from(b) + u64::from(c);
         let (width, height) = (sum(left, width, right), sum(top, height, bottom));

@@ -53,11 +53,10 @@ impl Warp {
             return Err(Error::config(message));
         }
         if u64::from(to.0) * u64::from(to.1) > MAX_PIXELS {
-            let message = format!(
+            return Err(Error::limit(format!(
                 "a turned image of {}x{} has more than {MAX_PIXELS} pixels",
                 to.0, to.1
-            );
-            return Err(Error::limit(message));
+            )));
         }
         let farthest = |m: &Matrix, size: (u32, u32)| {
             let reach = |m: &[f64]| {
@@ -68,11 +67,10 @@ impl Warp {
         let farthest = farthest(&forward, from).max(farthest(&back, to));
         // NaN is refused, too.
         if !(farthest < FARTHEST && to.0 > 0 && to.1 > 0) {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "the matrix {forward:?} moves an image of {}x{} out of reach",
                 from.0, from.1
-            );
-            return Err(Error::shape(message));
+            )));
         }
         let back = back.map(|value| (value * 2f64.powi(32)).round() as i64);
         Ok(Warp {
@@ -95,11 +93,10 @@ impl Warp {
         if (width, height) == self.from {
             return Ok(());
         }
-        let message = format!(
+        Err(Error::shape(format!(
             "an image of {width}x{height} in a map for {}x{}",
             self.from.0, self.from.1
-        );
-        Err(Error::shape(message))
+        )))
     }
 
     /// Maps a point, in pixels from the upper left corner of the first pixel.

@@ -99,12 +99,11 @@ impl OneHot {
                 .ok()
                 .and_then(|class| row.get_mut(class))
             else {
-                let message = format!(
+                return Err(Error::shape(format!(
                     "label {label}, at {place} of {}, is none of {} classes",
                     labels.len(),
                     self.classes
-                );
-                return Err(Error::shape(message));
+                )));
             };
             *value = on;
         }
@@ -112,13 +111,12 @@ impl OneHot {
     }
 
     fn form(&self, labels: &Tensor) -> Error {
-        let message = format!(
+        Error::shape(format!(
             "labels are {} {:?}, neither integers [N] nor f32 [N, {}]",
             labels.dtype(),
             labels.shape(),
             self.classes
-        );
-        Error::shape(message)
+        ))
     }
 
     /// Fails with [`ErrorKind::Config`](datapipes::ErrorKind::Config) if a setting is invalid.

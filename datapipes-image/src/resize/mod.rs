@@ -109,10 +109,9 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
     let longer = u64::from(shorter) * u64::from(width.max(height)) / u64::from(width.min(height));
     let longer = u32::try_from(longer).unwrap_or(u32::MAX);
     if u64::from(shorter) * u64::from(longer) > MAX_PIXELS {
-        let message = format!(
+        return Err(Error::limit(format!(
             "an image of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
-        );
-        return Err(Error::limit(message));
+        )));
     }
     Ok(if width < height {
         (shorter, longer)

@@ -75,12 +75,11 @@ impl Resampler {
         check_size(width, height)?;
         let row = width as usize * source.channels();
         if out.len() != row * height as usize {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "{} bytes for an image of {width}x{height}x{}",
                 out.len(),
                 source.channels()
-            );
-            return Err(Error::shape(message));
+            )));
         }
         self.resize_rows(source, part, width, height, filter, |y, pixels| {
             out[y as usize * row..][..row].copy_from_slice(pixels);
@@ -386,9 +385,8 @@ fn check_memory(bytes: u64, across: Axis, down: Axis) -> Result<()> {
     if bytes <= MOST {
         return Ok(());
     }
-    let message = format!(
+    Err(Error::limit(format!(
         "from {}x{} to {}x{} needs {bytes} bytes of memory in between, more than {MOST}",
         across.source, down.source, across.target, down.target
-    );
-    Err(Error::limit(message))
+    )))
 }

@@ -34,11 +34,10 @@ impl<'a> View<'a> {
             || row > stride as u128
             || wanted > data.len() as u128
         {
-            let message = format!(
+            return Err(Error::shape(format!(
                 "{} bytes in rows of {stride} for an image of {width}x{height}x{channels}",
                 data.len()
-            );
-            return Err(Error::shape(message));
+            )));
         }
         Ok(View {
             data,
@@ -147,10 +146,9 @@ impl Part {
             width,
             height,
         } = self;
-        let message = format!(
+        Err(Error::shape(format!(
             "a part of {width}x{height} at ({left}, {top}) does not lie in an image of {}x{}",
             view.width, view.height
-        );
-        Err(Error::shape(message))
+        )))
     }
 }

@@ -174,10 +174,9 @@ fn check(index: usize, corner: [f32; 4]) -> Result<()> {
     if corner.iter().all(|value| value.is_finite()) && left <= right && top <= bottom {
         return Ok(());
     }
-    let message = format!(
+    Err(Error::corrupt(format!(
         "box {index} is {corner:?}: left, top, right and bottom have to be numbers in order"
-    );
-    Err(Error::corrupt(message))
+    )))
 }
 
 fn clamp([left, top, right, bottom]: [f64; 4], (width, height): (u32, u32)) -> [f32; 4] {
@@ -224,11 +223,10 @@ impl Spatial for Boxes {
 pub(super) fn refuse_mirrors(what: &str, op: &Op) -> Result<()> {
     match op {
         Op::Pad(padding) if !matches!(padding.shows(), PadMode::Constant(_)) => {
-            let message = format!(
+            Err(Error::unsupported(format!(
                 "{what} in a border that repeats the image: {:?}",
                 padding.shows()
-            );
-            Err(Error::unsupported(message))
+            )))
         }
         _ => Ok(()),
     }

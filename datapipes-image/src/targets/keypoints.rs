@@ -67,11 +67,10 @@ impl Keypoints {
             .iter()
             .position(|point| !(point.x.is_finite() && point.y.is_finite()))
         {
-            let message = format!(
+            return Err(Error::corrupt(format!(
                 "key point {index} is at ({}, {})",
                 points[index].x, points[index].y
-            );
-            return Err(Error::corrupt(message));
+            )));
         }
         let mut points = Keypoints {
             width,
@@ -90,11 +89,10 @@ impl Keypoints {
     pub fn from_coco(width: u32, height: u32, numbers: &[f64]) -> Result<Self> {
         let (triples, rest) = numbers.as_chunks::<3>();
         if !rest.is_empty() {
-            let message = format!(
+            return Err(Error::corrupt(format!(
                 "{} numbers for key points, which have 3 each",
                 numbers.len()
-            );
-            return Err(Error::corrupt(message));
+            )));
         }
         let point = |(index, &[x, y, visibility]): (usize, &[f64; 3])| {
             let visibility = match visibility {

@@ -159,12 +159,9 @@ impl Mask<u8> {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match classes(bytes)? {
             (width, height, Classes::Bytes(values)) => Mask::new(width, height, values),
-            (width, height, Classes::Words(_)) => {
-                let message = format!(
-                    "a PNG of {width}x{height} with 16 bits for a mask of u8: decode a `Mask<u16>`"
-                );
-                Err(Error::unsupported(message))
-            }
+            (width, height, Classes::Words(_)) => Err(Error::unsupported(format!(
+                "a PNG of {width}x{height} with 16 bits for a mask of u8: decode a `Mask<u16>`"
+            ))),
         }
     }
 
@@ -182,11 +179,10 @@ impl Mask<u8> {
         let pixels = image.data().as_chunks::<3>().0;
         if let Some(at) = pixels.iter().position(|[r, g, b]| r != g || g != b) {
             let (x, y) = (at % width as usize, at / width as usize);
-            let message = format!(
+            return Err(Error::shape(format!(
                 "a mask is gray, and the pixel at ({x}, {y}) is {:?}",
                 pixels[at]
-            );
-            return Err(Error::shape(message));
+            )));
         }
         Mask::new(width, height, pixels.iter().map(|pixel| pixel[0]).collect())
     }

@@ -147,12 +147,11 @@ impl Cifar {
         let at = record * self.size();
         let label = data[at + self.label];
         if label >= self.classes {
-            let what = format!(
+            return Err(Error::corrupt(format!(
                 "byte {}: label {label} of {} classes",
                 at + self.label,
                 self.classes
-            );
-            return Err(Error::corrupt(what));
+            )));
         }
         let image = data.slice(at + self.head..at + self.size());
         Ok((Tensor::from_bytes(image, DType::U8, [3, 32, 32])?, label))

@@ -49,11 +49,10 @@ pub fn mnist(folder: impl AsRef<Path>, split: Subset) -> Result<Labelled<Tensor,
             })
             .collect();
         first_of("MNIST", &places).map_err(|_| {
-            let what = format!(
+            Error::not_found(format!(
                 "MNIST: no {plain}, nor {plain}.gz, in {}, nor in raw or MNIST/raw below it",
                 folder.display()
-            );
-            Error::not_found(what)
+            ))
         })
     };
     mnist_files(find("images", 3)?, find("labels", 1)?)
@@ -85,24 +84,22 @@ pub fn mnist_files(
     let array = |path: &Path| Idx::parse(read(path)?).map_err(|error| error.within(path.display()));
     let (images, labels) = (array(images_at)?.into_shared(), array(labels_at)?);
     if labels.rank() != 1 || labels.dtype() != DType::U8 {
-        let what = format!(
+        return Err(Error::shape(format!(
             "{}: {} of shape {:?}, not a list of bytes",
             labels_at.display(),
             labels.dtype(),
             labels.shape()
-        );
-        return Err(Error::shape(what));
+        )));
     }
     let labels = labels.into_vec::<u8>()?;
     if images.shape()[0] != labels.len() {
-        let what = format!(
+        return Err(Error::shape(format!(
             "{} images in {}, {} labels in {}",
             images.shape()[0],
             images_at.display(),
             labels.len(),
             labels_at.display()
-        );
-        return Err(Error::shape(what));
+        )));
     }
     let samples = Indexed::new(Rows {
         images,

@@ -149,11 +149,10 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
         return Err(short(want));
     }
     if there as u128 > want {
-        let what = format!(
+        return Err(Error::corrupt(format!(
             "{} bytes after an IDX array of shape {shape:?}, at byte {want}",
             there as u128 - want
-        );
-        return Err(Error::corrupt(what));
+        )));
     }
     let numbers = data.split_off(header);
     match dtype {

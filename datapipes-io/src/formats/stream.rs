@@ -377,11 +377,10 @@ impl Source {
         let mut at = 0;
         while at < stop.at.offset {
             let Some(mut piece) = self.next(cx).await? else {
-                let what = format!(
+                return Err(Error::changed(format!(
                     "{at} bytes of content, and the epoch was stopped after {}",
                     stop.at.offset
-                );
-                return Err(Error::changed(what));
+                )));
             };
             let end = at + piece.len() as u64;
             for ((begin, until), data) in &mut heads {

@@ -245,14 +245,11 @@ impl Loading {
             _ => pooled(&self.buffers, store.read(&name)).await?,
         };
         match file.size {
-            Some(listed) if listed != data.len() as u64 => {
-                let what = format!(
-                    "{}: listed with {listed} bytes, has {}",
-                    store.url_of(&name),
-                    data.len()
-                );
-                Err(Error::changed(what))
-            }
+            Some(listed) if listed != data.len() as u64 => Err(Error::changed(format!(
+                "{}: listed with {listed} bytes, has {}",
+                store.url_of(&name),
+                data.len()
+            ))),
             _ => Ok(Loaded::Whole(File::new(name, data))),
         }
     }

@@ -250,11 +250,10 @@ fn fits(options: &CassandraOptions, layout: Layout, schema: &Schema) -> Result<L
     if layout.schema == *schema {
         return Ok(layout);
     }
-    let what = format!(
+    Err(Error::shape(format!(
         "{}: is there with other columns: {:?}",
         options.url, layout.schema.columns
-    );
-    Err(Error::shape(what))
+    )))
 }
 
 /// Changes the schema, which takes longer than reading.

@@ -93,12 +93,11 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
         })?,
     };
     let unreadable = |error: &dyn std::fmt::Display| {
-        let what = format!(
+        Error::config(format!(
             "{}: authorities in {}: {error}",
             options.url,
             path.display()
-        );
-        Error::config(what)
+        ))
     };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| unreadable(&error))? {

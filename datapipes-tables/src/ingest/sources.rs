@@ -158,11 +158,10 @@ fn row_of(namespace: &str, sample: &Sample, data: &[String], schema: &Schema) ->
         "name" => Ok(sample.key().into()),
         "size" => Ok((content.len() as i64).into()),
         _ => from_json(&json[column], *kind).ok_or_else(|| {
-            let what = format!(
+            Error::shape(format!(
                 "sample {:?}: {column:?} in its json is not of {kind}",
                 sample.key()
-            );
-            Error::shape(what)
+            ))
         }),
     };
     let values = schema.columns.iter().map(value).collect::<Result<_>>()?;

@@ -537,12 +537,9 @@ fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
         Some(_) => Err(Error::shape(format!(
             "column {name:?} has a name that is none"
         ))),
-        None => {
-            let what = format!(
-                "column {name:?} is of type {declared:?}, not INTEGER, REAL, TEXT or BOOLEAN"
-            );
-            Err(Error::shape(what))
-        }
+        None => Err(Error::shape(format!(
+            "column {name:?} is of type {declared:?}, not INTEGER, REAL, TEXT or BOOLEAN"
+        ))),
     };
     Ok(Schema {
         columns: metadata[2..].iter().map(column).collect::<Result<_>>()?,

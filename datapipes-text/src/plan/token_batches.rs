@@ -230,11 +230,10 @@ impl PlannedBatch {
     /// Those of [`read`](PlannedBatch::read), and of [`TokenStore::labelled_document`].
     pub fn read_labelled(&self) -> Result<Vec<Tokens>> {
         if self.longest > self.budget {
-            let message = format!(
+            return Err(Error::limit(format!(
                 "document {} has {} tokens, more than a batch's budget of {}",
                 self.documents[0], self.longest, self.budget
-            );
-            return Err(Error::limit(message));
+            )));
         }
         let documents = self.documents.iter();
         documents

@@ -68,11 +68,10 @@ pub(super) enum Bounds {
 impl Bounds {
     pub fn ends(name: String, bytes: Bytes) -> Result<Bounds> {
         if !bytes.len().is_multiple_of(8) {
-            let message = format!(
+            return Err(Error::corrupt(format!(
                 "{name}: {} bytes, no multiple of the 8 of an end",
                 bytes.len()
-            );
-            return Err(Error::corrupt(message));
+            )));
         }
         let len = bytes.len() as u64 / 8;
         Ok(Bounds::Ends(Table {

@@ -217,11 +217,10 @@ impl TokenStore {
         let metadata = with(path, ".metadata");
         let (tokenizer, width, count) = match std::fs::read_to_string(&metadata) {
             Ok(text) => datatrove_metadata(&text).ok_or_else(|| {
-                let message = format!(
+                Error::corrupt(format!(
                     "{}: no `tokenizer|size` in the first line, or no count in the next",
                     name(&metadata)
-                );
-                Error::corrupt(message)
+                ))
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 (None, TokenWidth::U16, None)
@@ -238,16 +237,13 @@ impl TokenStore {
             store = store.loss(name(&loss), map::map(&loss)?)?;
         }
         match count {
-            Some(count) if count != store.len() => {
-                let message = format!(
-                    "{}: it says that there are {count} tokens, and {} has {} of {} bytes",
-                    name(&metadata),
-                    store.0.name,
-                    store.len(),
-                    width.size()
-                );
-                Err(Error::corrupt(message))
-            }
+            Some(count) if count != store.len() => Err(Error::corrupt(format!(
+                "{}: it says that there are {count} tokens, and {} has {} of {} bytes",
+                name(&metadata),
+                store.0.name,
+                store.len(),
+                width.size()
+            ))),
             _ => Ok(store),
         }
     }
@@ -293,11 +289,10 @@ impl TokenStore {
     fn new(name: String, tokens: Bytes, width: TokenWidth, bounds: Bounds) -> Result<TokenStore> {
         let size = width.size();
         if !tokens.len().is_multiple_of(size) {
-            let message = format!(
+            return Err(Error::corrupt(format!(
                 "{name}: {} bytes, no multiple of the {size} of a token",
                 tokens.len()
-            );
-            return Err(Error::corrupt(message));
+            )));
         }
         let store = TokenStore(Arc::new(Inner {
             name,
@@ -313,13 +308,12 @@ impl TokenStore {
         }));
         let end = store.0.bounds.end(size)?;
         if end > store.len() {
-            let message = format!(
+            return Err(Error::truncated(format!(
                 "{}: {} tokens, and the last document in {} ends at {end}",
                 store.0.name,
                 store.len(),
                 store.0.bounds.name()
-            );
-            return Err(Error::truncated(message));
+            )));
         }
         Ok(store)
     }
@@ -349,13 +343,12 @@ impl TokenStore {
     pub fn loss(self, mask_name: impl Into<String>, mask: Bytes) -> Result<TokenStore> {
         let mask_name = mask_name.into();
         if mask.len() as u64 != self.len() {
-            let message = format!(
+            return Err(Error::corrupt(format!(
                 "{mask_name}: {} bytes, and {} has {} tokens",
                 mask.len(),
                 self.0.name,
                 self.len()
-            );
-            return Err(Error::corrupt(message));
+            )));
         }
         Ok(self.with(|inner| inner.loss = Some((mask_name, mask))))
     }
@@ -463,12 +456,11 @@ impl TokenStore {
     /// the store has.
     fn ranges(&self, number: u64) -> Result<Vec<Range<u64>>> {
         if number >= self.document_count() {
-            let message = format!(
+            return Err(Error::not_found(format!(
                 "{}: document {number} of {}",
                 self.0.name,
                 self.document_count()
-            );
-            return Err(Error::not_found(message));
+            )));
         }
         let ranges = self.0.bounds.document(number, self.0.width.size())?;
         ranges
@@ -777,11 +769,10 @@ impl TokenStore {
             .find(wrong)
             .unwrap_or_default();
         let byte = (range.start as usize + at) * size;
-        let message = format!(
+        Error::corrupt(format!(
             "{}: byte {byte}: id {id}, where ids are 0 to {most}",
             self.0.name
-        );
-        Error::corrupt(message)
+        ))
     }
 
     /// Returns the bytes of some tokens.
@@ -792,15 +783,14 @@ impl TokenStore {
         found
             .and_then(|(begin, end)| self.0.tokens.get(begin..end))
             .ok_or_else(|| {
-                let message = format!(
+                Error::truncated(format!(
                     "{}: {} tokens, and {} says that some are at {} to {}",
                     self.0.name,
                     self.len(),
                     self.0.bounds.name(),
                     range.start,
                     range.end
-                );
-                Error::truncated(message)
+                ))
             })
     }
 }

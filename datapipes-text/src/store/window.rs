@@ -189,14 +189,13 @@ impl TokenStore {
             // The first document may have begun before.
             let is_next = place.start == at || (place.start < at && at == start);
             if !is_next || place.end < at || place.end > self.len() {
-                let message = format!(
+                return Err(Error::corrupt(format!(
                     "{}: document {number} has tokens {} to {}, where token {at} of {} is wanted",
                     bounds.name(),
                     place.start,
                     place.end,
                     self.len()
-                );
-                return Err(Error::corrupt(message));
+                )));
             }
             let piece = (place.end.min(end) - at) as usize;
             if piece > 0 {

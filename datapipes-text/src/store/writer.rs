@@ -137,11 +137,10 @@ impl TokenWriter {
     ) -> Result<Self> {
         let ends_path = with(&path, ".ends");
         if documents > 0 && index.exists() && !ends_path.exists() {
-            let message = format!(
+            return Err(Error::config(format!(
                 "{}: the store is finished, and is left as it is",
                 name(index)
-            );
-            return Err(Error::config(message));
+            )));
         }
         remove(index)?;
         let loss_path = with(&path, ".loss");
@@ -248,23 +247,21 @@ impl TokenWriter {
         self.check()?;
         let number = self.documents;
         if let Some(at) = ids.iter().position(|&id| id > self.width.max_id()) {
-            let message = format!(
+            return Err(Error::limit(format!(
                 "{}: document {number}, token {at}: id {}, and {:?} holds up to {}",
                 name(&self.path),
                 ids[at],
                 self.width,
                 self.width.max_id()
-            );
-            return Err(Error::limit(message));
+            )));
         }
         if matches!(self.format, Format::Megatron(..)) && i32::try_from(ids.len()).is_err() {
-            let message = format!(
+            return Err(Error::limit(format!(
                 "{}: document {number}: {} tokens, and an index of Megatron's holds up to {}",
                 name(&self.path),
                 ids.len(),
                 i32::MAX
-            );
-            return Err(Error::limit(message));
+            )));
         }
         if self.loss.is_none() && trained.is_some_and(|trained| trained.contains(&0)) {
             // All tokens before are trained. The file is there with all of them, or not at all.

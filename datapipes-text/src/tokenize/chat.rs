@@ -311,13 +311,12 @@ impl Chat {
             let prompt = self.template.render(&messages[..at], true)?;
             let turn = self.template.render(&messages[..=at], false)?;
             if !turn.starts_with(&prompt) || !text.starts_with(&turn) {
-                let message = format!(
+                return Err(Error::unsupported(format!(
                     "the template does not render the first {} messages as the beginning of all {}, so that nobody \
                      knows what is message {at}'s",
                     at + 1,
                     messages.len()
-                );
-                return Err(Error::unsupported(message));
+                )));
             }
             parts.push(prompt.len()..turn.len());
         }

@@ -292,12 +292,11 @@ impl Remote {
         let listener = self.endpoint.listener.try_clone().map_err(Error::io)?;
         let mut sharing = self.endpoint.sharing();
         if sharing.has_other_rules(&self.rules) {
-            let message = format!(
+            return Err(Error::config(format!(
                 "another part or loader shares the workers at {}, with another token or certificate: set both before \
                  `Remote` is cloned",
                 self.endpoint.address
-            );
-            return Err(Error::config(message));
+            )));
         }
         Ok((
             Share {

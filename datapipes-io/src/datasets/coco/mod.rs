@@ -57,11 +57,10 @@ use std::sync::Arc;
 pub fn coco(images: impl AsRef<Path>, annotations: impl AsRef<Path>) -> Result<Coco> {
     let (images, path) = (images.as_ref(), annotations.as_ref());
     if !images.is_dir() {
-        let what = format!(
+        return Err(Error::not_found(format!(
             "{}: no such folder, where COCO's images should be",
             images.display()
-        );
-        return Err(Error::not_found(what));
+        )));
     }
     let Annotations {
         pictures,

@@ -212,12 +212,11 @@ impl Decoder {
         let Some(batch) = batch else { return Ok(()) };
         let corrupt = |what: String| Err(Error::corrupt(what));
         let limit = |what: &str, stated: u64| {
-            let what = format!(
+            Err(Error::limit(format!(
                 "{stated} {what} of {} bytes, at most {} are allowed (`max_expansion`, `max_inflated`)",
                 body.len(),
                 self.most
-            );
-            Err(Error::limit(what))
+            )))
         };
         let nodes = batch
             .nodes()

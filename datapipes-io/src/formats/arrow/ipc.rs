@@ -234,11 +234,10 @@ fn packing(data: &[u8], _: &str) -> Result<Option<Packing>> {
 /// Reads the footer of a file, and its dictionaries. Returns the places of its batches.
 fn open_file(data: &Bytes, columns: Option<&[String]>, most: u64) -> Result<(Decoder, Vec<Block>)> {
     if data.len() < 8 + TAIL || !data.ends_with(MAGIC) {
-        let what = format!(
+        return Err(Error::truncated(format!(
             "it begins as an Arrow file does, and does not end so at byte {}",
             data.len()
-        );
-        return Err(Error::truncated(what));
+        )));
     }
     let tail = data.len() - TAIL;
     let length = i32::from_le_bytes([data[tail], data[tail + 1], data[tail + 2], data[tail + 3]]);

@@ -237,24 +237,18 @@ impl MapPipe for LmdbItems {
         let pair = |key: Option<Bytes>| match (key, &mut values) {
             (Some(key), values) => match values.next().expect("a value for each key") {
                 Ok(value) => Ok((key, value)),
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let what = format!(
-                        "{}: key {:?} was taken away",
-                        self.database.place(),
-                        readable(&key)
-                    );
-                    Err(Error::changed(what))
-                }
+                Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::changed(format!(
+                    "{}: key {:?} was taken away",
+                    self.database.place(),
+                    readable(&key)
+                ))),
                 Err(error) => Err(error),
             },
-            (None, _) => {
-                let what = format!(
-                    "{}: there are {} keys",
-                    self.database.place(),
-                    self.ends.len()
-                );
-                Err(Error::not_found(what))
-            }
+            (None, _) => Err(Error::not_found(format!(
+                "{}: there are {} keys",
+                self.database.place(),
+                self.ends.len()
+            ))),
         };
         keys.into_iter().map(pair).collect()
     }

@@ -135,11 +135,10 @@ impl Encoding {
                                 | std::num::IntErrorKind::NegOverflow
                         ) =>
                     {
-                        let what = format!(
+                        return Err(Error::unsupported(format!(
                             "a number of {} digits does not fit into 64 bits",
                             text.len()
-                        );
-                        return Err(Error::unsupported(what));
+                        )));
                     }
                     Err(error) => {
                         return Err(Error::corrupt("a whole number is due").with_source(error));
@@ -272,11 +271,10 @@ fn image(mut data: Bytes) -> Result<MdsImage> {
         }
     };
     if u128::from(row) * u128::from(h) != data.len() as u128 {
-        let what = format!(
+        return Err(Error::corrupt(format!(
             "{} bytes for a picture of {w} x {h} pixels of mode {mode:?}",
             data.len()
-        );
-        return Err(Error::corrupt(what));
+        )));
     }
     Ok(MdsImage {
         width,

@@ -47,13 +47,10 @@ impl Table {
                 let what = format!("{samples} samples end at byte {last}, the shard at {shard}");
                 Err(Error::truncated(what))
             }
-            std::cmp::Ordering::Less => {
-                let what = format!(
-                    "{samples} samples end at byte {last}, {} bytes follow",
-                    shard - last
-                );
-                Err(Error::corrupt(what))
-            }
+            std::cmp::Ordering::Less => Err(Error::corrupt(format!(
+                "{samples} samples end at byte {last}, {} bytes follow",
+                shard - last
+            ))),
         }
     }
 

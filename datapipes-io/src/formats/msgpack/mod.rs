@@ -166,13 +166,10 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
         match scan::value_len(&data[..most], at.offset, max_depth) {
             Ok(len) => Ok(Frame::cut(len, FrameKind::Record)),
             Err(error) if error.kind() != ErrorKind::Truncated => Err(error),
-            Err(_) if data.len() > max_value => {
-                let what = format!(
-                    "the value at byte {} has more than {max_value} bytes (`max_value`)",
-                    at.offset
-                );
-                Err(Error::limit(what))
-            }
+            Err(_) if data.len() > max_value => Err(Error::limit(format!(
+                "the value at byte {} has more than {max_value} bytes (`max_value`)",
+                at.offset
+            ))),
             Err(error) if ended => Err(error),
             // Each attempt scans the value from its beginning, so the buffer is doubled.
             Err(_) => Ok(Frame::More(2 * data.len())),

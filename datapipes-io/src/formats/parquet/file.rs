@@ -115,11 +115,10 @@ impl ParquetFile {
     ) -> Result<Self> {
         let meta = store.head(&key).await?;
         if let Some(size) = meta.size.filter(|size| *size != listed) {
-            let what = format!(
+            return Err(Error::changed(format!(
                 "{}: listed with {listed} bytes, has {size}",
                 store.url_of(&key)
-            );
-            return Err(Error::changed(what));
+            )));
         }
         ParquetFile::of(store, key, meta.version, listed).await
     }

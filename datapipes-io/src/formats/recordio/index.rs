@@ -56,11 +56,10 @@ impl RecordIoIndex {
             let fields = fields.and_then(|line| line.split_once('\t'));
             let offset = fields.and_then(|(key, offset)| Some((key, offset.parse().ok()?)));
             let Some((key, offset)) = offset.filter(|(_, offset)| *offset < u64::MAX) else {
-                let what = format!(
+                return Err(Error::corrupt(format!(
                     "line {} of the index: key, tab and offset are due",
                     number + 1
-                );
-                return Err(Error::corrupt(what));
+                )));
             };
             index.push(key.to_owned(), offset);
         }

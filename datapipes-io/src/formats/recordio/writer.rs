@@ -44,11 +44,10 @@ impl<W: Write> RecordIoWriter<W> {
     /// underlying writer; the file is then incomplete and must not be used.
     pub fn write(&mut self, record: &[u8]) -> Result<u64> {
         if record.len() >= 1 << LENGTH_BITS {
-            let what = format!(
+            return Err(Error::limit(format!(
                 "a record of {} bytes, where 2^{LENGTH_BITS} is too many",
                 record.len()
-            );
-            return Err(Error::limit(what));
+            )));
         }
         let begin = self.offset;
         let mut from = 0;

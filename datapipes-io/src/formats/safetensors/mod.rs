@@ -221,10 +221,9 @@ pub fn write_safetensors<N: Into<String>>(
     for (name, tensor) in tensors {
         let name = name.into();
         if name == METADATA || named.contains_key(&name) {
-            let what = format!(
+            return Err(Error::shape(format!(
                 "a second tensor '{name}', or one of a name that the format keeps for itself"
-            );
-            return Err(Error::shape(what));
+            )));
         }
         let (dtype, _) = TYPES
             .into_iter()

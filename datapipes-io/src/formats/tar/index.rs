@@ -149,12 +149,11 @@ impl TarIndex {
             let get = Get::range(range.clone()).of_version(version.clone());
             let piece = store.get(key, get).await?.bytes().await?;
             if piece.len() as u64 != range.end - range.start {
-                let what = format!(
+                return Err(Error::changed(format!(
                     "{url}: {} of {} bytes at {at}",
                     piece.len(),
                     range.end - range.start
-                );
-                return Err(Error::changed(what));
+                )));
             }
             scan.walker.push(piece);
         }
@@ -257,10 +256,9 @@ impl TarIndex {
                 size: len,
             };
             let after = place.after(end, size).ok_or_else(|| {
-                let what = format!(
+                Error::corrupt(format!(
                     "member {n} of an index, {name:?}: {len} bytes at {offset}, headers at {start}, after {end} of {size}"
-                );
-                Error::corrupt(what)
+                ))
             })?;
             end = after;
             members.push((name.into(), place));

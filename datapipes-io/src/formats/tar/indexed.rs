@@ -143,11 +143,10 @@ impl IndexedTar {
             Step::More | Step::End => "no member".to_owned(),
         };
         let url = self.store.url_of(&self.key);
-        let what = format!(
+        Err(Error::changed(format!(
             "{url}: not as in its index: {:?} of {size} bytes is due at byte {}, there is {found}",
             member.name, member.all.start
-        );
-        Err(Error::changed(what))
+        )))
     }
 }
 

@@ -208,13 +208,10 @@ impl Example {
 fn one<'a, T>(name: &str, values: &'a [T]) -> Result<&'a T> {
     match values {
         [value] => Ok(value),
-        _ => {
-            let what = format!(
-                "feature {name:?} has {} values where one is due",
-                values.len()
-            );
-            Err(Error::shape(what))
-        }
+        _ => Err(Error::shape(format!(
+            "feature {name:?} has {} values where one is due",
+            values.len()
+        ))),
     }
 }
 

@@ -157,12 +157,11 @@ impl IndexedTfRecords {
             .ok()
             .and_then(|index| self.index.records.get(index));
         let Some(&(offset, length)) = record else {
-            let what = format!(
+            return Err(Error::not_found(format!(
                 "{}: no record {index} of {}",
                 self.store.url_of(&self.key),
                 self.index.len()
-            );
-            return Err(Error::not_found(what));
+            )));
         };
         let object = self
             .store
@@ -188,11 +187,10 @@ fn framed(data: Bytes, length: u64) -> Result<Bytes> {
     };
     let stated = stated_len(*head)?;
     if stated != length.saturating_sub(LEAST) {
-        let what = format!(
+        return Err(Error::corrupt(format!(
             "it has {stated} bytes, the index says {}",
             length.saturating_sub(LEAST)
-        );
-        return Err(Error::corrupt(what));
+        )));
     }
     let record = data.slice(HEAD..got - FOOT);
     check_data(&record, *foot)?;

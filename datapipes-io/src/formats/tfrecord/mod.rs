@@ -59,11 +59,10 @@ fn check_data(data: &[u8], foot: [u8; FOOT]) -> Result<()> {
     if got == stated {
         return Ok(());
     }
-    let what = format!(
+    Err(Error::corrupt(format!(
         "the checksum of its {} bytes is {got:#010x}, {stated:#010x} stated",
         data.len()
-    );
-    Err(Error::corrupt(what))
+    )))
 }
 
 /// Formats the number of a record, and its position.

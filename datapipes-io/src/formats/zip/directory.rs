@@ -345,10 +345,9 @@ fn find_end(archive: &[u8]) -> Result<usize> {
             let is_end = archive[at..].starts_with(b"PK\x05\x06")
                 && at + END + usize::from(Fields(&archive[at..]).u16(20)) == archive.len();
             if is_end && let Some(before) = found.replace(at) {
-                let what = format!(
+                return Err(Error::corrupt(format!(
                     "two ends of the directory, at byte {at} one in the comment of that at {before}"
-                );
-                return Err(Error::corrupt(what));
+                )));
             }
         }
     }

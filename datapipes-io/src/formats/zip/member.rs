@@ -76,11 +76,10 @@ impl Member {
     pub(super) fn check_size(&self) -> Result<()> {
         let packed = self.raw.len() as u64;
         if self.deflated && self.size > packed.saturating_mul(DEFLATE_RATIO) {
-            let what = format!(
+            return Err(Error::corrupt(format!(
                 "{} bytes stated, more than the {packed} bytes there can become",
                 self.size
-            );
-            return Err(Error::corrupt(what));
+            )));
         }
         Ok(())
     }

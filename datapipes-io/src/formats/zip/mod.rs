@@ -167,11 +167,10 @@ impl Members {
     /// Adds the stated size, which decompression never exceeds, and compares it with the limits.
     fn count(&mut self, record: &Record) -> Result<()> {
         if record.size > self.allowed {
-            let what = format!(
+            return Err(Error::limit(format!(
                 "{} bytes inflate to {}, the loader allows {} (`max_inflated`)",
                 record.packed, record.size, self.allowed
-            );
-            return Err(Error::limit(what));
+            )));
         }
         let Expansion { bytes, ratio, .. } = self.options.expansion;
         let all = self.inflated.saturating_add(record.size);

@@ -74,11 +74,10 @@ pub(crate) fn map_file(file: &FileRef) -> Result<File> {
 
 fn load(file: &FileRef, name: Arc<str>, cx: &Context) -> Result<File> {
     if let Some(store) = file.store() {
-        let what = format!(
+        return Err(Error::unsupported(format!(
             "{}: only files of this machine can be mapped",
             store.url_of(&file.name())
-        );
-        return Err(Error::unsupported(what));
+        )));
     }
     match retried(cx, || map(file)) {
         Ok(Ok(data)) => Ok(File::new(name, data)),

@@ -32,10 +32,9 @@ impl Pipe<Indices> for Shard {
             }
             let left = len % world;
             if uneven == Uneven::Error && left > 0 {
-                let message = format!(
+                return Err(Error::config(format!(
                     "{len} samples do not divide among {world} ranks: {left} are left over"
-                );
-                return Err(Error::config(message));
+                )));
             }
             let dropped = u64::from(uneven == Uneven::Drop && (rank.index as u64) < left);
             context.count_dropped(dropped);

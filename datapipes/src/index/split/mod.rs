@@ -577,10 +577,9 @@ impl<K> Splits<K> {
             .chain(&self.left_out)
             .collect();
         let (gone, new) = (then.difference(&now).count(), now.difference(&then).count());
-        let what = format!(
+        Err(Error::changed(format!(
             "the splits were made for another data set: {gone} of its samples are gone, {new} are new"
-        );
-        Err(Error::changed(what))
+        )))
     }
 
     /// Returns the split as plain data, with keys as text, to be written to a file: `datapipes-io`

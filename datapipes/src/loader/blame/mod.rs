@@ -131,12 +131,11 @@ impl<T: Send + 'static> DataLoader<T> {
         let mut batches = Vec::new();
         while step < steps.end {
             let Some(batch) = epoch.next_item() else {
-                let message = format!(
+                return Err(Error::not_found(format!(
                     "no step {}: epoch {} has {step} steps",
                     steps.start.max(step),
                     epoch.number()
-                );
-                return Err(Error::not_found(message));
+                )));
             };
             let batch = batch.map_err(|error| within(step, error))?;
             if steps.contains(&step) {

@@ -39,12 +39,11 @@ pub(in crate::loader) fn refuse_unanswered() -> Result<()> {
     }
     for (variable, command, note) in [(STATE, "blame", ""), (TUNE, "tune", " (feature `tune`)")] {
         if std::env::var_os(variable).is_some() {
-            let message = format!(
+            return Err(Error::config(format!(
                 "{variable} is set, so `datapipes {command}` runs this program, and no loader \
                  answered before this epoch: after `build`, add `if loader.answer_{command}()? {{ \
                  return Ok(()) }}`{note}"
-            );
-            return Err(Error::config(message));
+            )));
         }
     }
     Ok(())

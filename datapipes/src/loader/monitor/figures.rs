@@ -69,13 +69,12 @@ impl Figures {
             return Err(Error::unavailable(refused));
         }
         let other = || {
-            let message = format!(
+            Error::protocol(format!(
                 "datapipes {} answers by version {} of the protocol, and this program has {}, with version {PROTOCOL}",
                 head.version,
                 head.protocol,
                 env!("CARGO_PKG_VERSION")
-            );
-            Error::protocol(message)
+            ))
         };
         if head.protocol != PROTOCOL {
             return Err(other());
