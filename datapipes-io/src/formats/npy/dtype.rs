@@ -9,20 +9,30 @@ use datapipes::{DType, Error, Result};
 /// It is displayed as NumPy's `descr`: `<f4`, `>i2`, `|u1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NpyType {
-    pub(super) kind: Kind,
-    /// Size of one value in bytes.
-    size: u8,
+    known: &'static Known,
     big_endian: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    Bool,
-    Signed,
-    Unsigned,
-    Float,
-    Complex,
-}
+/// A type of numbers: its code, NumPy's name of it, and the numbers that a value has, two of them if
+/// it is complex.
+type Known = (&'static str, &'static str, DType, usize);
+
+static TYPES: [Known; 14] = [
+    ("b1", "bool", DType::Bool, 1),
+    ("i1", "int8", DType::I8, 1),
+    ("i2", "int16", DType::I16, 1),
+    ("i4", "int32", DType::I32, 1),
+    ("i8", "int64", DType::I64, 1),
+    ("u1", "uint8", DType::U8, 1),
+    ("u2", "uint16", DType::U16, 1),
+    ("u4", "uint32", DType::U32, 1),
+    ("u8", "uint64", DType::U64, 1),
+    ("f2", "float16", DType::F16, 1),
+    ("f4", "float32", DType::F32, 1),
+    ("f8", "float64", DType::F64, 1),
+    ("c8", "complex64", DType::F32, 2),
+    ("c16", "complex128", DType::F64, 2),
+];
 
 impl NpyType {
     /// Parses a `descr` in text form.
@@ -35,87 +45,50 @@ impl NpyType {
             [order @ (b'<' | b'>' | b'|' | b'='), rest @ ..] => (*order, rest),
             rest => (b'=', rest),
         };
-        let (kind, size) = match rest {
-            b"b1" => (Kind::Bool, 1),
-            b"i1" => (Kind::Signed, 1),
-            b"i2" => (Kind::Signed, 2),
-            b"i4" => (Kind::Signed, 4),
-            b"i8" => (Kind::Signed, 8),
-            b"u1" => (Kind::Unsigned, 1),
-            b"u2" => (Kind::Unsigned, 2),
-            b"u4" => (Kind::Unsigned, 4),
-            b"u8" => (Kind::Unsigned, 8),
-            b"f2" => (Kind::Float, 2),
-            b"f4" => (Kind::Float, 4),
-            b"f8" => (Kind::Float, 8),
-            b"c8" => (Kind::Complex, 8),
-            b"c16" => (Kind::Complex, 16),
-            [b'O', ..] => {
-                return refused(
-                    "objects are refused: their values are a pickle, which can run code when read",
-                );
-            }
-            [b'M' | b'm', ..] => return refused("times are not supported"),
-            [b'S' | b'U' | b'a', ..] => return refused("strings are not supported"),
-            [b'V', ..] => return refused("raw bytes and structures are not supported"),
-            [b'f' | b'c', ..] => {
-                return refused("floats of this size differ from machine to machine");
-            }
-            _ => return refused("no known type"),
+        let Some(known) = TYPES.iter().find(|known| known.0.as_bytes() == rest) else {
+            return refused(match rest {
+                [b'O', ..] => {
+                    "objects are refused: their values are a pickle, which can run code when read"
+                }
+                [b'M' | b'm', ..] => "times are not supported",
+                [b'S' | b'U' | b'a', ..] => "strings are not supported",
+                [b'V', ..] => "raw bytes and structures are not supported",
+                [b'f' | b'c', ..] => "floats of this size differ from machine to machine",
+                _ => "no known type",
+            });
         };
-        if size > 1 && !matches!(order, b'<' | b'>') {
-            return refused("the order of its bytes is not stated");
+        let mut dtype = NpyType {
+            known,
+            big_endian: false,
+        };
+        if dtype.size() > 1 {
+            dtype.big_endian = order == b'>';
+            if !matches!(order, b'<' | b'>') {
+                return refused("the order of its bytes is not stated");
+            }
         }
-        Ok(NpyType {
-            kind,
-            size,
-            big_endian: size > 1 && order == b'>',
-        })
+        Ok(dtype)
     }
 
     /// Returns the type of a tensor's elements in memory.
     pub(super) fn of(dtype: DType) -> Result<NpyType> {
-        let kind = match dtype {
-            DType::Bool => Kind::Bool,
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 => Kind::Signed,
-            DType::U8 | DType::U16 | DType::U32 | DType::U64 => Kind::Unsigned,
-            DType::F16 | DType::F32 | DType::F64 => Kind::Float,
-            other => {
-                let what = format!("NumPy has no type for {other}");
-                return Err(Error::unsupported(what));
-            }
+        let Some(known) = TYPES.iter().find(|known| known.2 == dtype) else {
+            return Err(Error::unsupported(format!("NumPy has no type for {dtype}")));
         };
-        let size = dtype.size() as u8;
         Ok(NpyType {
-            kind,
-            size,
-            big_endian: size > 1 && cfg!(target_endian = "big"),
+            known,
+            big_endian: dtype.size() > 1 && cfg!(target_endian = "big"),
         })
     }
 
     /// Returns NumPy's name of the type, without the byte order: `float32`.
     pub fn name(&self) -> &'static str {
-        match (self.kind, self.size) {
-            (Kind::Bool, _) => "bool",
-            (Kind::Signed, 1) => "int8",
-            (Kind::Signed, 2) => "int16",
-            (Kind::Signed, 4) => "int32",
-            (Kind::Signed, _) => "int64",
-            (Kind::Unsigned, 1) => "uint8",
-            (Kind::Unsigned, 2) => "uint16",
-            (Kind::Unsigned, 4) => "uint32",
-            (Kind::Unsigned, _) => "uint64",
-            (Kind::Float, 2) => "float16",
-            (Kind::Float, 4) => "float32",
-            (Kind::Float, _) => "float64",
-            (Kind::Complex, 8) => "complex64",
-            (Kind::Complex, _) => "complex128",
-        }
+        self.known.1
     }
 
     /// Returns the size of one value in bytes.
     pub fn size(&self) -> usize {
-        usize::from(self.size)
+        self.unit() * self.known.3
     }
 
     /// Returns true if the most significant byte comes first. False for types of one byte.
@@ -125,47 +98,23 @@ impl NpyType {
 
     /// Returns the size of one number in bytes: half a value for complex ones.
     pub(super) fn unit(&self) -> usize {
-        if self.kind == Kind::Complex {
-            self.size() / 2
-        } else {
-            self.size()
-        }
+        self.element().size()
     }
 
     /// Returns the element type of the tensor that holds such values.
     pub(super) fn element(&self) -> DType {
-        match (self.kind, self.unit()) {
-            (Kind::Bool, _) => DType::Bool,
-            (Kind::Signed, 1) => DType::I8,
-            (Kind::Signed, 2) => DType::I16,
-            (Kind::Signed, 4) => DType::I32,
-            (Kind::Signed, _) => DType::I64,
-            (Kind::Unsigned, 1) => DType::U8,
-            (Kind::Unsigned, 2) => DType::U16,
-            (Kind::Unsigned, 4) => DType::U32,
-            (Kind::Unsigned, _) => DType::U64,
-            (Kind::Float | Kind::Complex, 2) => DType::F16,
-            (Kind::Float | Kind::Complex, 4) => DType::F32,
-            (Kind::Float | Kind::Complex, _) => DType::F64,
-        }
+        self.known.2
     }
 }
 
 impl fmt::Display for NpyType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = match (self.size, self.big_endian) {
+        let order = match (self.size(), self.big_endian) {
             (1, _) => '|',
             (_, true) => '>',
             (_, false) => '<',
         };
-        let kind = match self.kind {
-            Kind::Bool => 'b',
-            Kind::Signed => 'i',
-            Kind::Unsigned => 'u',
-            Kind::Float => 'f',
-            Kind::Complex => 'c',
-        };
-        write!(f, "{order}{kind}{}", self.size)
+        write!(f, "{order}{}", self.known.0)
     }
 }
 
