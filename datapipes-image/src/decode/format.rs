@@ -78,14 +78,7 @@ impl ImageFormat {
 
 impl std::fmt::Display for ImageFormat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            ImageFormat::Jpeg => "jpeg",
-            ImageFormat::Png => "png",
-            ImageFormat::WebP => "webp",
-            ImageFormat::Gif => "gif",
-            ImageFormat::Bmp => "bmp",
-            ImageFormat::Tiff => "tiff",
-        })
+        f.write_str(&self.name().to_ascii_lowercase())
     }
 }
 
