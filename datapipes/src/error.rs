@@ -335,7 +335,7 @@ impl Error {
     /// Sets the item of the error, unless that is known already.
     #[must_use]
     pub fn of(mut self, item: &Origin) -> Self {
-        self.0.item.get_or_insert_with(|| item.clone());
+        self.0.item.get_or_insert_with(|| item.with_names_made());
         self
     }
 

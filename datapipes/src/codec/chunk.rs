@@ -224,9 +224,11 @@ impl<'a> OriginWriter<'a> {
                 parts.iter().for_each(|part| self.write(part.by_ref(), to));
             }
             Some((_, Link::Named(above, name))) => {
-                to.raw(&[NAMED]);
-                to.number(name.len() as u64);
-                to.raw(name.as_bytes());
+                if let Some(name) = name.get() {
+                    to.raw(&[NAMED]);
+                    to.number(name.len() as u64);
+                    to.raw(name.as_bytes());
+                }
                 return self.write(
                     OriginRef {
                         link: above.as_ref(),
