@@ -53,6 +53,9 @@ impl Lookup<Uuid> for Rows {
     fn name(&self) -> String {
         "rows".to_owned()
     }
+    fn sample_name(&self, key: &Uuid) -> Option<Arc<str>> {
+        Some(format!("{}: {key}", self.0.url()).into())
+    }
     fn weigh(&self, row: &Row) -> Option<usize> {
         Some(row.weight())
     }
@@ -117,6 +120,9 @@ impl MapPipe for RowsByIndex {
     }
     fn name(&self) -> String {
         self.rows.name()
+    }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        self.rows.sample_name(&self.key(index).ok()?)
     }
     fn weigh(&self, row: &Row) -> Option<usize> {
         self.rows.weigh(row)

@@ -70,6 +70,7 @@ struct Inner {
     transient: bool,
     fatal: bool,
     echo: bool,
+    counted_once: bool,
     retry_after: Option<Duration>,
 }
 
@@ -196,6 +197,7 @@ impl Error {
             transient: false,
             fatal: false,
             echo: false,
+            counted_once: false,
             retry_after: None,
         }))
     }
@@ -307,6 +309,20 @@ impl Error {
         self.0.echo
     }
 
+    /// Marks the error as one of several copies of one failure, which outputs of a node give: of the
+    /// errors of one node and item that have this mark, a [policy](crate::OnError) that skips counts the
+    /// first that reaches the consumer. Without node and item, each counts. An [echo](Error::echo) never does.
+    #[must_use]
+    pub fn counted_once(mut self) -> Self {
+        self.0.counted_once = true;
+        self
+    }
+
+    /// Returns true if the error is one of several that are [counted once](Error::counted_once).
+    pub fn is_counted_once(&self) -> bool {
+        self.0.counted_once
+    }
+
     /// Returns how long the service asked to be left alone, if it did.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
@@ -335,7 +351,7 @@ impl Error {
     /// Sets the item of the error, unless that is known already.
     #[must_use]
     pub fn of(mut self, item: &Origin) -> Self {
-        self.0.item.get_or_insert_with(|| item.clone());
+        self.0.item.get_or_insert_with(|| item.with_names_made());
         self
     }
 
@@ -420,6 +436,7 @@ impl Error {
             transient,
             fatal,
             echo,
+            counted_once,
             retry_after,
         } = &*self.0;
         let causes = self.causes();
@@ -432,6 +449,7 @@ impl Error {
             transient: *transient,
             fatal: *fatal,
             echo: *echo,
+            counted_once: *counted_once,
             retry_after: *retry_after,
         }))
     }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::mix_bits;
+use crate::sync::lock;
 
 /// The coordinates of an item: the source, the index in it, and the child index at each fan-out.
 ///
@@ -28,9 +29,32 @@ pub(crate) enum Link {
     /// The item is a child of this item.
     Child(Origin),
     /// The item has a name; the first field is the link that it would have without the name.
-    Named(Option<Arc<Link>>, Arc<str>),
+    Named(Option<Arc<Link>>, Name),
     /// The item was made of these items.
     Joined(Box<[Origin]>),
+}
+
+/// The name of an item.
+#[derive(Clone)]
+pub(crate) enum Name {
+    Text(Arc<str>),
+    /// Made when it is first asked for.
+    Late(Arc<LateName<dyn FnMut() -> Option<Arc<str>> + Send>>),
+}
+
+pub(crate) struct LateName<F: ?Sized> {
+    made: OnceLock<Option<Arc<str>>>,
+    make: Mutex<F>,
+}
+
+impl Name {
+    /// Returns the name; `None` if it cannot be made.
+    pub(crate) fn get(&self) -> Option<&Arc<str>> {
+        match self {
+            Name::Text(name) => Some(name),
+            Name::Late(late) => late.made.get_or_init(|| lock(&late.make)()).as_ref(),
+        }
+    }
 }
 
 const SOURCE_SHIFT: u32 = 48;
@@ -68,9 +92,50 @@ impl Origin {
 
     /// Gives the coordinates a readable name.
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        self.with_name(Name::Text(name.into()))
+    }
+
+    /// Gives the coordinates a readable name that is made when it is first asked for, as by an
+    /// error; most never are. `None` leaves the name that the origin has.
+    ///
+    /// ```
+    /// let item = datapipes::Origin::root(0, 7).named_by(|| Some("7.jpg".into()));
+    /// assert_eq!(item.to_string(), "7.jpg");
+    /// ```
+    pub fn named_by(self, name: impl FnMut() -> Option<Arc<str>> + Send + 'static) -> Self {
+        self.with_name(Name::Late(Arc::new(LateName {
+            made: OnceLock::new(),
+            make: Mutex::new(name),
+        })))
+    }
+
+    fn with_name(self, name: Name) -> Self {
         Origin {
-            link: Some(Arc::new(Link::Named(self.link, name.into()))),
+            link: Some(Arc::new(Link::Named(self.link, name))),
             index: self.index,
+        }
+    }
+
+    /// Returns the same origin with all names made, which holds nothing that they are made from.
+    pub(crate) fn with_names_made(&self) -> Origin {
+        match self.link.as_deref() {
+            None => self.clone(),
+            Some(Link::Child(parent)) => parent.with_names_made().child(self.index),
+            Some(Link::Joined(parts)) => {
+                let parts = parts.iter().map(Origin::with_names_made).collect();
+                Origin::joined(parts, self.index)
+            }
+            Some(Link::Named(above, name)) => {
+                let unnamed = Origin {
+                    link: above.clone(),
+                    index: self.index,
+                };
+                let unnamed = unnamed.with_names_made();
+                match name.get() {
+                    Some(name) => unnamed.named(name.clone()),
+                    None => unnamed,
+                }
+            }
         }
     }
 
@@ -125,7 +190,7 @@ impl Origin {
                     link: above.clone(),
                     index: self.index,
                 };
-                unnamed.without_round(round).named(name.clone())
+                unnamed.without_round(round).with_name(name.clone())
             }
             Some(Link::Child(root)) if self.index == round && root.structure().is_none() => {
                 root.clone()
@@ -206,7 +271,14 @@ impl Origin {
 
     /// Returns the name as [`name`](Origin::name) does, to be kept without a copy.
     pub fn shared_name(&self) -> Option<&Arc<str>> {
-        matching!(self.link.as_deref(), Some(Link::Named(_, name)) => name)
+        let mut link = self.link.as_deref();
+        while let Some(Link::Named(above, name)) = link {
+            if let Some(name) = name.get() {
+                return Some(name);
+            }
+            link = above.as_deref();
+        }
+        None
     }
 
     /// Returns 64 bits that depend on the coordinates alone, for keyed randomness.

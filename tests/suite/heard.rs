@@ -157,7 +157,7 @@ fn what_a_policy_skips_is_a_warning_that_grows_no_faster_than_its_logarithm() {
         assert_eq!(stats.skips[0].last, "try_map: 0:1999: corrupt: 999 is odd");
         let shown = stats.to_string();
         assert!(
-            shown.contains("skipped 10 in load (error): load: 0:19: nineteen\n"),
+            shown.contains("skipped 10 in `load` (error): load: 0:19: nineteen\n"),
             "{shown}"
         );
     }

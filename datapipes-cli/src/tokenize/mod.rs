@@ -302,7 +302,7 @@ fn write(
 fn warn(skipped: u64, stats: Option<Stats>) {
     let items = stats.map_or_else(Vec::new, |stats| stats.skipped_items);
     for item in items.iter().take(SHOWN) {
-        say(io::stderr(), format_args!("skipped: {}", item.error));
+        say(io::stderr(), format_args!("skipped: {item}"));
     }
     let what = "could not be read and were skipped";
     say(io::stderr(), format_args!("{skipped} {what}"));

@@ -1,5 +1,7 @@
 //! Behaviour of stores and formats, with the rows of the fault matrix where one applies.
 
+#[cfg(all(feature = "lmdb", feature = "parquet", feature = "tfrecord"))]
+mod by_index;
 mod gzip;
 #[cfg(all(feature = "http", unix))]
 mod http;

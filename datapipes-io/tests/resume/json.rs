@@ -143,9 +143,9 @@ fn row_120_another_version_and_other_fields_are_refused() {
             .insert(key.to_owned(), new);
         value
     };
-    let says = refused(&with("/version", json!(2)));
+    let says = refused(&with("/version", json!(3)));
     assert!(
-        says.contains("a checkpoint of version 2; this library reads versions 1 to 1"),
+        says.contains("a checkpoint of version 3; this library reads versions 1 to 2"),
         "{says}"
     );
     for path in ["/new", "/nodes/0/new", "/nodes/2/cursor/new"] {

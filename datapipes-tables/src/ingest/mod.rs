@@ -7,10 +7,11 @@ mod sources;
 mod tests;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datapipes::{Context, Error, Graph, Hints, Item, Items, Origin, Pipe, Result, Wire, Work};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::{NewRow, Table};
@@ -24,8 +25,9 @@ use super::{NewRow, Table};
 ///   returns the sums.
 /// - Rows whose keys exist already are not written again, unless [`overwrite`](Ingest::overwrite)
 ///   is set. With keys made of names ([`key`](super::key)) an ingest may therefore be stopped, or
-///   crash, and be run again; no row is ever half written. Of several rows of one key in a batch the
-///   first is written; of those in batches that are written at the same time, the last stays.
+///   crash, and be run again; no row is ever half written. Of several rows of one key the first is
+///   written, in a batch and of batches: a batch waits while another with one of its keys is
+///   being written. Of batches that are in flight at the same time, any may be the first.
 /// - A batch that cannot be written is tried row by row, so that an error is about one sample. If
 ///   the error of the table is transient, the batch is one error; `graph.retry(3, ingest)` in place
 ///   of `graph.pipe(ingest)` retries it.
@@ -61,6 +63,51 @@ pub struct Ingest {
     table: Arc<dyn Table>,
     overwrite: bool,
     counts: Arc<Counts>,
+    in_flight: Arc<InFlight>,
+}
+
+/// The keys of all batches that are being written.
+#[derive(Debug, Default)]
+struct InFlight {
+    keys: Mutex<HashSet<Uuid>>,
+    /// Notified when a batch has been written.
+    done: Notify,
+}
+
+impl InFlight {
+    fn keys(&self) -> MutexGuard<'_, HashSet<Uuid>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other batch with one of these keys is being written. All keys are taken at
+    /// once, so that no two batches wait for each other.
+    async fn enter(&self, keys: HashSet<Uuid>) -> Writing<'_> {
+        loop {
+            // Created before the keys are compared, it misses no notification.
+            let done = self.done.notified();
+            {
+                let mut all = self.keys();
+                if all.is_disjoint(&keys) {
+                    all.extend(&keys);
+                    return Writing(self, keys);
+                }
+            }
+            done.await;
+        }
+    }
+}
+
+/// A batch that is being written, with its keys.
+struct Writing<'a>(&'a InFlight, HashSet<Uuid>);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let Writing(in_flight, keys) = self;
+        let mut all = in_flight.keys();
+        keys.iter().for_each(|key| drop(all.remove(key)));
+        drop(all);
+        in_flight.done.notify_waiters();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +140,7 @@ impl Ingest {
             table: Arc::new(table),
             overwrite: false,
             counts: Arc::default(),
+            in_flight: Arc::default(),
         }
     }
 
@@ -150,9 +198,13 @@ impl Ingest {
     /// Writes rows; returns the counts, and the rows that failed, by their position.
     async fn write(&self, rows: Vec<NewRow>) -> Result<(Written, Vec<(usize, Error)>)> {
         let keys: Vec<Uuid> = rows.iter().map(|new| new.row.key).collect();
+        let _writing;
         let known = match self.overwrite {
             true => vec![false; rows.len()],
-            false => self.table.contains(&keys).await?,
+            false => {
+                _writing = self.in_flight.enter(keys.iter().copied().collect()).await;
+                self.table.contains(&keys).await?
+            }
         };
         let mut done = Written::default();
         let mut failed = Vec::new();

@@ -180,6 +180,56 @@ impl Table for Failing {
     }
 }
 
+/// A table that, while it writes a batch, gives another batch much time to look up its keys.
+#[derive(Debug)]
+struct Slow {
+    inner: Sqlite,
+    asked: AtomicU64,
+}
+
+#[async_trait]
+impl Table for Slow {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+    fn schema(&self) -> &Schema {
+        self.inner.schema()
+    }
+    async fn get(&self, key: Uuid) -> Result<Row> {
+        self.inner.get(key).await
+    }
+    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
+        self.inner.scan(columns)
+    }
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        let known = self.inner.contains(keys).await;
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        known
+    }
+    async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
+        for _ in 0..1000 {
+            if self.asked.load(Ordering::SeqCst) > 1 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.inner.put(rows).await
+    }
+}
+
+#[test]
+fn batches_in_flight_write_a_key_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = Slow {
+        inner: table(&folder),
+        asked: AtomicU64::new(0),
+    };
+    let rows = Graph::from_vec(vec![sample(1, "first"), sample(1, "other")]);
+    let graph = rows.batch(1).pipe(Ingest::new(table));
+    let done = run(graph, OnError::fail()).unwrap();
+    assert_eq!((done.written, done.known), (1, 1));
+}
+
 #[derive(Debug)]
 struct Breaks {
     after: usize,

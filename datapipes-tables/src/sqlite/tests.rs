@@ -509,12 +509,14 @@ async fn keys_are_joined_to_rows_by_lookup_and_by_index() {
     let row = found[2].as_ref().unwrap();
     assert_eq!(lookup.weigh(row), Some(row.data.len() + size_of::<Row>()));
 
-    let by_index = RowsByIndex::new(table, keys);
+    let by_index = RowsByIndex::new(table.clone(), keys);
     assert_eq!(
         (by_index.len(), MapPipe::name(&by_index).as_str()),
         (6, "rows")
     );
     assert_eq!(MapPipe::get(&by_index, 4).await.unwrap().data, "4");
+    let name = format!("{}: {}", table.url(), by_index.keys()[4]);
+    assert_eq!(MapPipe::sample_name(&by_index, 4).as_deref(), Some(&*name));
     let found = MapPipe::get_many(&by_index, &[2, 9, 0, 5]).await;
     let kinds: Vec<_> = found
         .iter()

@@ -327,6 +327,9 @@ impl MapPipe for Samples {
     fn name(&self) -> String {
         "gpt_samples".to_owned()
     }
+    fn sample_name(&self, number: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{number}", self.0.store.0.name).into())
+    }
     fn weigh(&self, _: &GptSample) -> Option<usize> {
         Some(size_of::<GptSample>())
     }

@@ -822,6 +822,9 @@ impl<T: Weigh + Send + 'static> MapPipe for Documents<T> {
     fn name(&self) -> String {
         self.name.to_owned()
     }
+    fn sample_name(&self, number: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{number}", self.store.0.name).into())
+    }
     fn weigh(&self, document: &T) -> Option<usize> {
         Some(document.weigh())
     }
@@ -863,6 +866,9 @@ impl MapPipe for Windows {
     }
     fn name(&self) -> String {
         "windows".to_owned()
+    }
+    fn sample_name(&self, number: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{number}", self.0.0.name).into())
     }
     fn weigh(&self, _: &Window) -> Option<usize> {
         Some(size_of::<Window>())

@@ -467,6 +467,13 @@ fn windows_share_the_file_until_they_are_batched() {
         batch.as_slice::<u16>().unwrap()[..6],
         [5, 6, 7, 65_535, 1, 100]
     );
+    let failing = windows
+        .clone()
+        .subset(2..3)
+        .fetch()
+        .try_map(|_| Err::<(), _>("bad"));
+    let error = failing.collect().unwrap_err().to_string();
+    assert!(error.ends_with("megatron.bin/2: bad"), "{error}");
     let window = windows.subset(1..2).fetch().collect().unwrap().remove(0);
     assert_eq!(window.start(), 8);
     let ids = window.ids().unwrap();

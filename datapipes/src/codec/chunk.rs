@@ -224,9 +224,11 @@ impl<'a> OriginWriter<'a> {
                 parts.iter().for_each(|part| self.write(part.by_ref(), to));
             }
             Some((_, Link::Named(above, name))) => {
-                to.raw(&[NAMED]);
-                to.number(name.len() as u64);
-                to.raw(name.as_bytes());
+                if let Some(name) = name.get() {
+                    to.raw(&[NAMED]);
+                    to.number(name.len() as u64);
+                    to.raw(name.as_bytes());
+                }
                 return self.write(
                     OriginRef {
                         link: above.as_ref(),
@@ -330,8 +332,14 @@ fn encode_error(error: &Error, to: &mut Writer<'_>) {
     to.raw(&[error.kind().number()]);
     // A fatal error must stay one at the other end, whether its kind or its mark makes it fatal.
     let fatal = !error.is_about_an_item();
-    let echo = u8::from(error.is_echo()) << 2;
-    to.raw(&[u8::from(error.is_transient()) | u8::from(fatal) << 1 | echo]);
+    let marks = [
+        error.is_transient(),
+        fatal,
+        error.is_echo(),
+        error.is_counted_once(),
+    ];
+    let flag = |(bit, mark): (usize, bool)| u8::from(mark) << bit;
+    to.raw(&[marks.into_iter().enumerate().map(flag).sum()]);
     match error.node() {
         None => to.raw(&[0]),
         Some(node) => {
@@ -364,7 +372,7 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     let kind = ErrorKind::from_number(kind)
         .ok_or_else(|| damaged(format_args!("{kind} is no kind of error")))?;
     let flags = u8::decode(from)?;
-    if flags > 7 {
+    if flags > 15 {
         return Err(damaged("an error has unknown flags"));
     }
     let node: Option<Arc<str>> = bool::decode(from)?
@@ -380,6 +388,9 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     }
     if flags & 4 != 0 {
         error = error.echo();
+    }
+    if flags & 8 != 0 {
+        error = error.counted_once();
     }
     let causes = from.count()?;
     // Causes are dropped one within the other.

@@ -89,10 +89,13 @@ fn name_of<K: Send + 'static, L: Lookup<K> + ?Sized>(lookup: &L, key: &K) -> Opt
 }
 
 /// Returns this origin with a name for the source item that it descends from.
-fn with_top_named(origin: &Origin, name: Arc<str>) -> Origin {
+fn with_top_named(
+    origin: &Origin,
+    name: impl FnMut() -> Option<Arc<str>> + Send + 'static,
+) -> Origin {
     match origin.parent() {
         Some(parent) => with_top_named(parent, name).child(origin.index()),
-        None => origin.clone().named(name),
+        None => origin.clone().named_by(name),
     }
 }
 
@@ -115,10 +118,11 @@ where
                     .into_iter()
                     .map(|item| {
                         let (key, origin) = item?.into_parts();
-                        let origin = match name_of(&*this.lookup, &key) {
-                            None => origin,
-                            Some(name) if this.by_index => with_top_named(&origin, name),
-                            Some(name) => origin.named(name),
+                        let (lookup, of) = (this.lookup.clone(), key.clone());
+                        let name = move || name_of(&*lookup, &of);
+                        let origin = match this.by_index {
+                            true => with_top_named(&origin, name),
+                            false => origin.named_by(name),
                         };
                         keys.push(key);
                         Ok(origin)

@@ -106,8 +106,8 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
     }
 
     /// Returns the name of the sample under a key, such as that of its file. Errors, replays and
-    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read, also if
-    /// there is none.
+    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called when one of them needs the name,
+    /// also if there is no such sample.
     fn sample_name(&self, _key: &K) -> Option<Arc<str>> {
         None
     }
@@ -184,8 +184,8 @@ pub trait MapPipe: Send + Sync + 'static {
     }
 
     /// Returns the name of the sample at an index, such as that of its file. Errors, replays and
-    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called before the sample is read, also if
-    /// there is none.
+    /// [`blame`](crate::DataLoader::blame) show it in place of a number. Called when one of them needs the name,
+    /// also if there is no such sample.
     fn sample_name(&self, _index: u64) -> Option<Arc<str>> {
         None
     }

@@ -1,6 +1,48 @@
 //! The policy for items that fail.
 
-use crate::{Error, Result};
+use std::collections::VecDeque;
+
+use crate::{Error, Result, mix_bits, stable_hash};
+
+/// Number of failures that are remembered to recognize copies of them. Outputs of a node run apart by
+/// fewer items than this, unless their buffer was made larger.
+const REMEMBERED: usize = 4096;
+
+/// Errors that are copies of one failure, as outputs of a node give them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Copies {
+    /// Number of errors that were skipped and not counted.
+    pub uncounted: u64,
+    /// Keys of the last failures that are [counted once](Error::counted_once), in 48 bits, which all
+    /// formats hold.
+    pub counted: VecDeque<u64>,
+}
+
+impl Copies {
+    /// Returns true if an error counts: it is no copy of one that was counted.
+    pub(crate) fn counts(&self, error: &Error) -> bool {
+        !error.is_echo() && key(error).is_none_or(|key| !self.counted.contains(&key))
+    }
+
+    /// Adds an error that was skipped.
+    pub(crate) fn add(&mut self, error: &Error) {
+        if !self.counts(error) {
+            self.uncounted += 1;
+        } else if let Some(key) = key(error) {
+            if self.counted.len() == REMEMBERED {
+                self.counted.pop_front();
+            }
+            self.counted.push_back(key);
+        }
+    }
+}
+
+/// Returns the key of the failure of which an error may be a copy.
+fn key(error: &Error) -> Option<u64> {
+    let (node, item) = error.node().zip(error.item())?;
+    let key = mix_bits(stable_hash(node.as_bytes()) ^ item.key()) >> 16;
+    error.is_counted_once().then_some(key)
+}
 
 /// The policy for items that fail.
 ///
@@ -63,12 +105,12 @@ impl OnError {
         self.most.unwrap_or(0)
     }
 
-    /// Decides about an error, the `before + 1`st of the epoch: returns it if it is skipped, or
-    /// fails with the error for the consumer.
-    pub(crate) fn decide(&self, before: u64, error: Error) -> Result<Error> {
+    /// Decides about an error, the `before + 1`st of the epoch if it `counts`: returns it if it is
+    /// skipped, or fails with the error for the consumer.
+    pub(crate) fn decide(&self, before: u64, counts: bool, error: Error) -> Result<Error> {
         match self.most {
             Some(most) if error.is_about_an_item() => {
-                if before < most || error.is_echo() {
+                if before < most || !counts {
                     return Ok(error);
                 }
                 let message = format!(

@@ -265,11 +265,11 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
             self.stands.iter_mut().for_each(Stand::end);
             return Poll::Ready(None);
         };
-        self.progress = progress;
+        self.progress = progress.clone();
         match progress {
             Some(progress) => {
                 for (at, stand) in (0..).zip(&mut self.stands) {
-                    if stand.take(progress, item.is_ok()) && item.is_ok() {
+                    if stand.take(progress.clone(), item.is_ok()) && item.is_ok() {
                         self.last = Some(at);
                     }
                 }
@@ -336,7 +336,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
     }
 
     fn progress(&self) -> Option<Progress> {
-        self.progress
+        self.progress.clone()
     }
 }
 

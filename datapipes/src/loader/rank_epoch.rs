@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use futures::Stream;
 
-use super::OnError;
 use super::ahead::{AheadGain, Totals};
 use super::blame::refuse_unanswered;
 use super::checkpoint::{Progress, Saved, saved};
 use super::latest::{Latest, Runs};
 use super::left::Left;
 use super::online::{OnlineTuner, Windows};
+use super::policy::{Copies, OnError};
 use crate::checkpoint::{History, Point, Saving};
 use crate::graph::check::unequal_steps;
 use crate::graph::{FlowNode, Op};
@@ -69,8 +69,8 @@ pub(super) struct RankEpoch<T> {
     runs: Runs,
     /// Number of errors that were skipped, in the epoch before a resume, too.
     failed: u64,
-    /// Number of them that are echoes of others, since the epoch was opened here.
-    echoes: u64,
+    /// Those among them that are copies of one failure.
+    copies: Arc<Copies>,
     gain: AheadGain,
     windows: Windows,
     pub delivered: u64,
@@ -108,7 +108,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         } else {
             RankState::Fresh
         };
-        let (delivered, failed) = saved.map_or((0, 0), |saved| (saved.delivered, saved.skipped));
+        let saved = saved.unwrap_or_default();
+        let (delivered, failed, copies) = (saved.delivered, saved.skipped, saved.copies);
         RankEpoch {
             budget: engine.settings.max_steps.unwrap_or(u64::MAX),
             engine: engine.clone(),
@@ -127,7 +128,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             stage,
             runs: runs.clone(),
             failed,
-            echoes: 0,
+            copies,
             gain: AheadGain::default(),
             windows: Windows::new(tuner.clone()),
             delivered,
@@ -194,6 +195,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             drained: self.drained,
             delivered,
             skipped: self.failed,
+            copies: self.copies.clone(),
         }
     }
 
@@ -512,16 +514,21 @@ impl<T: Send + 'static> RankEpoch<T> {
     #[cold]
     fn decide(&mut self, error: Error) -> Option<Error> {
         self.taken = false;
-        match self.on_error.decide(self.failed - self.echoes, error) {
+        let counts = self.copies.counts(&error);
+        let before = self.failed - self.copies.uncounted;
+        match self.on_error.decide(before, counts, error) {
             Err(error) => {
                 self.end();
                 Some(self.at_step(error))
             }
             Ok(skipped) => {
                 self.failed += 1;
-                if skipped.is_echo() {
-                    self.echoes += 1;
-                } else if let RankState::Running(running) = &self.stage {
+                if skipped.is_echo() || skipped.is_counted_once() {
+                    Arc::make_mut(&mut self.copies).add(&skipped);
+                }
+                if let RankState::Running(running) = &self.stage
+                    && counts
+                {
                     running.run.count_skipped(&skipped);
                 }
                 None
@@ -562,10 +569,10 @@ impl Stand {
     pub fn take(&mut self, progress: Progress, is_item: bool) -> bool {
         let is_ours = progress.share.rank == self.begun.0.share.rank;
         if is_ours {
-            self.taken = Some(progress);
             // The consumer may still give the last item back.
             let place = progress.delivered + progress.skipped - u64::from(is_item);
             self.figures.taken.store(place, Ordering::Relaxed);
+            self.taken = Some(progress);
         }
         is_ours
     }
@@ -583,7 +590,7 @@ impl Stand {
 
     /// Returns the progress, or the progress before the last item.
     fn progress(&self, back: bool) -> Progress {
-        let mut progress = self.taken.unwrap_or(self.begun.0);
+        let mut progress = self.taken.as_ref().unwrap_or(&self.begun.0).clone();
         if back {
             progress.delivered -= 1;
             let budget = self.engine.settings.max_steps.unwrap_or(u64::MAX);
@@ -608,7 +615,7 @@ impl Stand {
 
     /// Records that the consumer has taken everything.
     pub fn end(&mut self) {
-        self.taken = self.figures.ended.get().copied().or(self.taken);
+        self.taken = self.figures.ended.get().or(self.taken.as_ref()).cloned();
     }
 
     /// Returns the checkpoint after the items that the consumer has taken, or before the last of
@@ -620,7 +627,7 @@ impl Stand {
         }
         if self.taken.is_none() {
             let (progress, cursors) = &self.begun;
-            return Ok(Saved::new(flow, *progress, cursors));
+            return Ok(Saved::new(flow, progress.clone(), cursors));
         }
         let progress = self.progress(back);
         let cursors = match self.figures.history.get().filter(|_| !progress.drained) {

@@ -111,7 +111,7 @@ impl<T: Send + 'static> Graph<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataLoader, OnError};
+    use crate::{Checkpoint, DataLoader, OnError};
 
     #[test]
     fn a_class_out_of_range_names_the_item() {
@@ -154,6 +154,41 @@ mod tests {
                 error.to_string().contains("2 items failed where 1 may"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn a_failure_counts_if_one_copy_alone_is_read() {
+        let failing = Graph::range(0..9).try_map(|n| if n % 4 == 1 { Err("bad") } else { Ok(n) });
+        let [a, b] = failing.demux(|n| (n % 2) as usize);
+        // The errors of the first output come after its end here.
+        let graph = Graph::concat([b, a.take(1)]);
+        let loader = DataLoader::builder(graph).on_error(OnError::skip(9));
+        let loader = loader.build().unwrap();
+        assert!(loader.epoch(0).blocking().all(|item| item.is_ok()));
+        assert_eq!(loader.stats().unwrap().skipped, 2);
+    }
+
+    #[test]
+    fn copies_from_before_a_stop_do_not_count() {
+        let failing = |bad: u64| move |n| if n == bad { Err("bad") } else { Ok(n) };
+        let loader = |most| {
+            let [a, b] = Graph::range(0..9)
+                .try_map(failing(1))
+                .demux(|n| (n % 2) as usize);
+            let b = b.try_map(failing(7));
+            let loader = DataLoader::builder(Graph::concat([a, b])).on_error(OnError::skip(most));
+            loader.resumable().build().unwrap()
+        };
+        // Two failures, of which the first has a copy in each output.
+        for stop in 0..8 {
+            let mut epoch = loader(2).epoch(0).blocking();
+            assert!(epoch.by_ref().take(stop).all(|item| item.is_ok()));
+            let checkpoint = epoch.checkpoint().unwrap();
+            let checkpoint = Checkpoint::from_bytes(&checkpoint.to_bytes()).unwrap();
+            let resumed = |most| loader(most).resume(&checkpoint).unwrap().blocking();
+            assert_eq!(resumed(2).map(Result::unwrap).count(), 7 - stop, "{stop}");
+            assert!(resumed(1).last().unwrap().is_err(), "{stop}");
         }
     }
 

@@ -153,14 +153,20 @@ impl<T> Queues<T> {
         }
     }
 
-    /// Gives an error that belongs to no output in particular to all; the others get its text, as
-    /// echoes if it counts `once`.
+    /// Gives an error that belongs to no output in particular to all; the others get its text. If it
+    /// counts `once`, the first copy that is read counts.
     fn push_error(&mut self, error: Error, once: bool) {
+        let is_known = error.node().is_some() && error.item().is_some();
         let mut open = self.open();
         let Some(first) = open.next() else { return };
+        let error = match once && is_known {
+            true => error.counted_once(),
+            false => error,
+        };
         for index in open {
             let copy = error.copied();
-            self.put(index, Err(if once { copy.echo() } else { copy }));
+            let is_echo = once && !is_known;
+            self.put(index, Err(if is_echo { copy.echo() } else { copy }));
         }
         self.put(first, Err(error));
     }

@@ -43,13 +43,12 @@ impl Zip {
 }
 
 /// Returns true if an error is none of those that came in the same place before. A fork gives a copy
-/// of an error, with the same node and item, to each side, and one pair is lost. An echo may come
-/// before the error that counts.
-fn is_new(error: &Error, before: &mut Vec<(String, Origin, bool)>) -> bool {
+/// of an error, with the same node and item, to each side, and one pair is lost.
+fn is_new(error: &Error, before: &mut Vec<(String, Origin)>) -> bool {
     let (Some(node), Some(item)) = (error.node(), error.item()) else {
         return true;
     };
-    let of = (node.to_owned(), item.clone(), error.is_echo());
+    let of = (node.to_owned(), item.clone());
     let is_new = !before.contains(&of);
     before.push(of);
     is_new

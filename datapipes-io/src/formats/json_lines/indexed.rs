@@ -215,6 +215,9 @@ impl<T: DeserializeOwned + Send + 'static> MapPipe for IndexedJsonLines<T> {
     fn name(&self) -> String {
         "json_lines".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{index}", self.key).into())
+    }
     fn weigh(&self, value: &T) -> Option<usize> {
         value::weigh(value)
     }

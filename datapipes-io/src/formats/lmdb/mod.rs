@@ -255,6 +255,10 @@ impl MapPipe for LmdbItems {
     fn name(&self) -> String {
         "lmdb".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        let key = self.key(index)?;
+        Some(format!("{}/{}", self.database.place(), readable(&key)).into())
+    }
     fn weigh(&self, (key, value): &(Bytes, Bytes)) -> Option<usize> {
         Some(key.len() + value.len() + size_of::<(Bytes, Bytes)>())
     }

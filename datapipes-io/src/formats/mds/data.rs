@@ -197,6 +197,11 @@ impl MapPipe for Mds {
     fn name(&self) -> String {
         "mds".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        let (shard, number) = self.index.place(index)?;
+        let key = below(&self.prefix, &self.index.shards[shard].file);
+        Some(format!("{key}/{number}").into())
+    }
     fn weigh(&self, sample: &MdsSample) -> Option<usize> {
         Some(sample.weight())
     }

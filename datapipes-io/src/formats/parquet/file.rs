@@ -466,6 +466,9 @@ impl MapPipe for ParquetFile {
     fn name(&self) -> String {
         "parquet".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{index}", self.object.key).into())
+    }
     fn weigh(&self, batch: &RecordBatch) -> Option<usize> {
         Some(weight(batch))
     }

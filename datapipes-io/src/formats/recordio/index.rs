@@ -182,6 +182,9 @@ impl MapPipe for IndexedRecordIo {
     fn name(&self) -> String {
         "record_io".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{index}", self.key).into())
+    }
     fn weigh(&self, record: &Bytes) -> Option<usize> {
         Some(record.len() + size_of::<Bytes>())
     }

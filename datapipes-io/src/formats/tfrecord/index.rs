@@ -216,6 +216,9 @@ impl MapPipe for IndexedTfRecords {
     fn name(&self) -> String {
         "tf_records".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{index}", self.key).into())
+    }
     fn weigh(&self, record: &Bytes) -> Option<usize> {
         Some(record.len() + size_of::<Bytes>())
     }

@@ -325,6 +325,14 @@ impl MapPipe for SqliteRows {
     fn name(&self) -> String {
         "sqlite".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        let index = usize::try_from(index).ok()?;
+        let name = match &self.0.keys {
+            Keys::Integers(keys) => self.0.of(keys.get(index)?),
+            Keys::Others(keys) => self.0.of(&shown(keys.get(index)?)),
+        };
+        Some(name.into())
+    }
     fn weigh(&self, row: &SqliteRow) -> Option<usize> {
         Some(row.weight())
     }

@@ -38,10 +38,13 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 pub(super) fn shown(key: &[Value]) -> String {
-    key.iter()
-        .map(|value| format!("{value:?}"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let shown = |value: &Value| match value {
+        Value::Integer(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Text(text) => format!("{text:?}"),
+        other => format!("{other:?}"),
+    };
+    key.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the name of the integer that identifies the rows of a table; `None` if it has none.

@@ -220,6 +220,13 @@ async fn a_row_that_was_taken_away_is_a_change() {
             ]
         );
     }
+    let name = MapPipe::sample_name(&rows, 2).unwrap();
+    assert!(
+        name.ends_with(r#"things.db: table "things": key 20"#),
+        "{name}"
+    );
+    let name = MapPipe::sample_name(&by_name, 2).unwrap();
+    assert!(name.ends_with(r#"key "thing 2""#), "{name}");
     let error = MapPipe::get(&rows, 2).await.unwrap_err();
     assert!(
         error

@@ -20,7 +20,11 @@ fn sample() -> Chunk<u64> {
     chunk.push(Err(Error::corrupt("bad").at(&"untar".into()).of(&archive)));
     chunk.push(Ok(Item::new(1, archive.child(0).named("x.jpg"))));
     chunk.push(Ok(Item::new(2, archive.child(1))));
-    chunk.push(Err(Error::io(cause).transient().fatal().echo()));
+    chunk.push(Err(Error::io(cause)
+        .transient()
+        .fatal()
+        .echo()
+        .counted_once()));
     chunk.push(Ok(Item::new(
         3,
         Origin::joined(vec![Origin::root(1, 2), archive.child(9)], 4),

@@ -188,6 +188,6 @@ impl fmt::Display for Blame {
         }
         self.skipped
             .iter()
-            .try_for_each(|skipped| write!(f, "\n  {}", skipped.error))
+            .try_for_each(|skipped| write!(f, "\n  {skipped}"))
     }
 }

@@ -1,6 +1,8 @@
 //! A checkpoint as bytes.
 
-use super::{Checkpoint, Saved, SavedNode};
+use std::sync::Arc;
+
+use super::{Checkpoint, Copies, Saved, SavedNode};
 use crate::checkpoint::{Cursor, InputCursor, MAX_POSITION};
 use crate::stable_hash;
 use crate::{Error, Reader, Result, Uneven, Writer};
@@ -8,21 +10,43 @@ use crate::{Error, Reader, Result, Uneven, Writer};
 /// First bytes of a checkpoint.
 const MAGIC: &[u8; 4] = b"DPst";
 /// Version of the format. Before raising it, store a checkpoint of the version before in
-/// `tests/golden/states/`.
-pub(super) const VERSION: u64 = 1;
+/// `tests/golden/states/`. Version 2 has the copies among the errors that were skipped; without
+/// any, version 1 is written.
+pub(super) const VERSION: u64 = 2;
 
 impl Checkpoint {
     /// Returns the checkpoint as bytes: a version, the contents, a checksum.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new();
+        let version = self.version();
         writer.raw(MAGIC);
-        writer.number(VERSION);
+        writer.number(version);
         writer.number(self.0.len() as u64);
-        self.0.iter().for_each(|saved| write(saved, &mut writer));
+        for saved in &*self.0 {
+            write(saved, &mut writer);
+            if version > 1 {
+                writer.number(saved.copies.uncounted);
+                writer.number(saved.copies.counted.len() as u64);
+                saved
+                    .copies
+                    .counted
+                    .iter()
+                    .for_each(|&key| writer.number(key));
+            }
+        }
         let (mut bytes, _) = writer.into_parts();
         let sum = stable_hash(&bytes);
         bytes.extend(sum.to_le_bytes());
         bytes
+    }
+
+    /// Returns the first version that has room for all of the checkpoint.
+    pub(super) fn version(&self) -> u64 {
+        1 + u64::from(
+            self.0
+                .iter()
+                .any(|saved| *saved.copies != Copies::default()),
+        )
     }
 
     /// Reads the checkpoint that was written as these bytes.
@@ -50,7 +74,14 @@ impl Checkpoint {
         let mut all = || {
             reader.number()?;
             let ranks = (0..reader.count()?)
-                .map(|_| read(&mut reader))
+                .map(|_| {
+                    let saved = read(&mut reader)?;
+                    let copies = match version {
+                        1 => Arc::default(),
+                        _ => copies(&mut reader)?,
+                    };
+                    Ok(Saved { copies, ..saved })
+                })
                 .collect::<Result<Vec<_>>>()?;
             reader.end().map(|()| ranks)
         };
@@ -82,7 +113,8 @@ fn is_one(saved: &Saved) -> bool {
         node.inputs.iter().all(|&input| input < at as u64)
             && node.cursor.as_ref().is_none_or(is_sane)
     };
-    saved.rank < saved.world
+    saved.copies.uncounted <= saved.skipped
+        && saved.rank < saved.world
         && saved.world < MAX_POSITION
         && saved.nodes.iter().enumerate().all(known)
 }
@@ -130,6 +162,7 @@ fn write(saved: &Saved, to: &mut Writer<'_>) {
         finished,
         delivered,
         skipped,
+        copies: _,
         world,
         rank,
         uneven,
@@ -213,6 +246,7 @@ fn read(from: &mut Reader<'_>) -> Result<Saved> {
         finished: bool_from(from)?,
         delivered: from.number()?,
         skipped: from.number()?,
+        copies: Arc::default(),
         world: from.number()?,
         rank: from.number()?,
         uneven: Uneven::from_number(from.number()?)
@@ -235,6 +269,14 @@ fn read(from: &mut Reader<'_>) -> Result<Saved> {
         });
     }
     Ok(saved)
+}
+
+fn copies(from: &mut Reader<'_>) -> Result<Arc<Copies>> {
+    let uncounted = from.number()?;
+    let counted = (0..from.count()?)
+        .map(|_| from.number())
+        .collect::<Result<_>>()?;
+    Ok(Arc::new(Copies { uncounted, counted }))
 }
 
 fn cursor(from: &mut Reader<'_>) -> Result<Cursor> {

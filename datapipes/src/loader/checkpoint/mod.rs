@@ -16,6 +16,7 @@ pub use edited::Edited;
 
 use std::sync::Arc;
 
+use super::policy::Copies;
 #[cfg(feature = "serde")]
 use crate::checkpoint::serial::is_default;
 use crate::checkpoint::{Cursor, Saving};
@@ -39,7 +40,8 @@ use crate::{Result, Uneven, Writer};
 /// - up to 256 pieces, of two numbers each, for a segment that filters or fans out: some kB at
 ///   most;
 /// - in bounded and arrival order, each position that was pending (taken upstream and not
-///   delivered), by its distance to the one before: about a byte for each.
+///   delivered), by its distance to the one before: about a byte for each;
+/// - seven bytes for each of the last 4096 failures that outputs of a [demux](crate::Graph::demux) have copies of.
 ///
 /// With the feature `serde` it is a value for any of serde's formats, such as JSON. Both forms
 /// carry a version and a checksum: a checkpoint that is cut, damaged or of a later version is
@@ -63,6 +65,8 @@ pub(super) struct Saved {
     /// Items delivered to the consumer, and items that failed and were skipped.
     pub delivered: u64,
     pub skipped: u64,
+    /// Errors among `skipped` that are copies of one failure.
+    pub copies: Arc<Copies>,
     /// Number of ranks, and the index of this one.
     pub world: u64,
     pub rank: u64,
@@ -120,7 +124,8 @@ impl Checkpoint {
     }
 
     /// Returns how many errors of items were skipped by the loader's policy since the epoch began,
-    /// [echoes](crate::Error::echo) included.
+    /// copies of one failure included ([echoes](crate::Error::echo) and those that are [counted
+    /// once](crate::Error::counted_once)).
     pub fn skipped(&self) -> u64 {
         self.0.iter().map(|saved| saved.skipped).sum()
     }
@@ -144,6 +149,7 @@ impl Saved {
             finished,
             delivered,
             skipped,
+            copies,
             drained: _,
         } = progress;
         Saved {
@@ -152,6 +158,7 @@ impl Saved {
             finished,
             delivered,
             skipped,
+            copies,
             world: share.rank.world as u64,
             rank: share.rank.index as u64,
             uneven: share.uneven,
@@ -179,7 +186,7 @@ impl Saved {
 }
 
 /// The progress of an epoch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Progress {
     pub seed: u64,
     pub epoch: u64,
@@ -190,6 +197,7 @@ pub(super) struct Progress {
     pub drained: bool,
     pub delivered: u64,
     pub skipped: u64,
+    pub copies: Arc<Copies>,
 }
 
 /// Describes the nodes of a graph as a checkpoint records them.

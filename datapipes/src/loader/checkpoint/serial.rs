@@ -1,12 +1,14 @@
 //! A checkpoint for serde: with names in readable formats, as bytes in others.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::bytes::{VERSION, damaged, later};
-use super::{Checkpoint, Saved, SavedNode};
+use super::{Checkpoint, Copies, Saved, SavedNode};
 use crate::checkpoint::serial::{from_hex, is_default, to_hex};
 use crate::{Result, Uneven};
 
@@ -68,6 +70,11 @@ struct Form {
     delivered: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     skipped: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    copies: u64,
+    /// Keys of failures that are counted once.
+    #[serde(default, skip_serializing_if = "is_default")]
+    counted: VecDeque<u64>,
     world: u64,
     rank: u64,
     /// The policy by its [number](Uneven::number).
@@ -85,7 +92,8 @@ struct Form {
 
 impl Form {
     fn of(state: &Checkpoint) -> Form {
-        let mut forms = state.0.iter().map(Form::of_rank);
+        let version = state.version();
+        let mut forms = state.0.iter().map(|saved| Form::of_rank(saved, version));
         let first = forms.next().expect("a checkpoint has a rank");
         Form {
             check: check(state),
@@ -94,14 +102,16 @@ impl Form {
         }
     }
 
-    fn of_rank(saved: &Saved) -> Form {
+    fn of_rank(saved: &Saved, version: u64) -> Form {
         Form {
-            version: Version,
+            version: Version(version),
             seed: saved.seed,
             epoch: saved.epoch,
             finished: saved.finished,
             delivered: saved.delivered,
             skipped: saved.skipped,
+            copies: saved.copies.uncounted,
+            counted: saved.copies.counted.clone(),
             world: saved.world,
             rank: saved.rank,
             uneven: Uneven::number(saved.uneven),
@@ -128,6 +138,10 @@ impl Form {
             finished: self.finished,
             delivered: self.delivered,
             skipped: self.skipped,
+            copies: Arc::new(Copies {
+                uncounted: self.copies,
+                counted: self.counted,
+            }),
             world: self.world,
             rank: self.rank,
             uneven: Uneven::from_number(self.uneven)
@@ -146,18 +160,18 @@ fn check(state: &Checkpoint) -> Vec<u8> {
 }
 
 /// The version; another version is refused at once, since the following fields may differ.
-struct Version;
+struct Version(u64);
 
 impl Serialize for Version {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(VERSION)
+        serializer.serialize_u64(self.0)
     }
 }
 
 impl<'de> Deserialize<'de> for Version {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match u64::deserialize(deserializer)? {
-            VERSION => Ok(Version),
+            version @ 1..=VERSION => Ok(Version(version)),
             version => Err(de::Error::custom(later(version))),
         }
     }

@@ -172,17 +172,9 @@ fn show_node(node: &NodeStats, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn show_skips(skips: &SkipStats, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let SkipStats {
-        node,
-        kind,
-        items,
-        first,
-        last,
-        ..
-    } = skips;
-    writeln!(f, "skipped {items} in {node} ({kind}): {first}")?;
-    if items > &1 {
-        writeln!(f, "  the last: {last}")?;
+    writeln!(f, "skipped {skips}: {}", skips.first)?;
+    if skips.items > 1 {
+        writeln!(f, "  the last: {}", skips.last)?;
     }
     Ok(())
 }

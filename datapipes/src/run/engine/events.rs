@@ -1,5 +1,6 @@
 //! Events of an epoch for `tracing`: its span, the skipped items, and their sum at the end.
 
+use std::fmt;
 use std::sync::Mutex;
 
 use tracing::Span;
@@ -60,6 +61,23 @@ impl SkipStats {
     /// Returns true if these are the skipped items of this node and kind of error.
     pub(crate) fn is_of(&self, node: &str, kind: ErrorKind) -> bool {
         self.node == node && self.kind == kind
+    }
+}
+
+/// Prints their number, the node and the kind: ``3 in `decode` (corrupt)``.
+impl fmt::Display for SkipStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SkipStats {
+            node, kind, items, ..
+        } = self;
+        write!(f, "{items} in `{node}` ({kind})")
+    }
+}
+
+/// Prints the whole error in one line.
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)
     }
 }
 
@@ -234,11 +252,7 @@ impl SkipLog {
         const SHOWN: usize = 8;
         let mut by: Vec<&SkipStats> = self.by.iter().collect();
         by.sort_by_key(|by| std::cmp::Reverse(by.items));
-        let shown = by
-            .iter()
-            .take(SHOWN)
-            .map(|by| format!("{} in `{}` ({})", by.items, by.node, by.kind));
-        let mut said: Vec<String> = shown.collect();
+        let mut said: Vec<String> = by.iter().take(SHOWN).map(ToString::to_string).collect();
         let others = self.items - by.iter().take(SHOWN).map(|by| by.items).sum::<u64>();
         if others > 0 {
             said.push(format!("{others} others"));

@@ -283,6 +283,9 @@ impl MapPipe for IndexedArrowRows {
     fn name(&self) -> String {
         "arrow_rows".to_owned()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{index}", self.0.name).into())
+    }
     fn weigh(&self, row: &Row) -> Option<usize> {
         value::weigh(row)
     }

@@ -218,6 +218,11 @@ impl MapPipe for IndexedParquetRows {
     fn seldom_waits(&self) -> bool {
         self.file.seldom_waits()
     }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        let (group, row) = self.place(index).ok()?;
+        let row = self.starts[group] + row as u64;
+        Some(format!("{}/{row}", self.file.object.key).into())
+    }
     fn name(&self) -> String {
         "parquet_rows".to_owned()
     }

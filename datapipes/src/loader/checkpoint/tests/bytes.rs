@@ -85,6 +85,10 @@ fn states() -> impl Strategy<Value = Checkpoint> {
                 finished,
                 delivered,
                 skipped,
+                copies: Arc::new(Copies {
+                    uncounted: skipped / 3,
+                    counted: (0..skipped % 3).collect(),
+                }),
                 world,
                 rank,
                 uneven,
@@ -185,12 +189,12 @@ fn row_120_every_flip_and_every_cut_is_refused() {
 fn row_120_a_later_version_is_named() {
     let mut bytes = some_state().to_bytes();
     bytes.truncate(bytes.len() - 8);
-    bytes[4] = 2;
+    bytes[4] = 3;
     let error = Checkpoint::from_bytes(&sealed(bytes.clone())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(
         error.to_string(),
-        "unsupported: a checkpoint of version 2; this library reads versions 1 to 1"
+        "unsupported: a checkpoint of version 3; this library reads versions 1 to 2"
     );
     bytes[4] = 0;
     assert_eq!(kind(&sealed(bytes)), ErrorKind::Unsupported);
