@@ -64,6 +64,7 @@ fn main() -> Result<(), BoxError> {
     let lines = Lines::new("size and link", "objects/s");
     for (name, size, objects) in SIZES {
         let link = Link::noise(objects, size)?;
+        let sizes = Link::sizes(objects, size);
         let folder = tempfile::tempdir()?;
         let mut run = 0;
         for (profile, grid) in LINKS {
@@ -92,8 +93,8 @@ fn main() -> Result<(), BoxError> {
                     let graph = match profile.strip_prefix("local") {
                         None => {
                             let (link_of, listed) = match profile.strip_suffix(",listed") {
-                                Some(profile) => (profile, Some(size as u64)),
-                                None => (profile, None),
+                                Some(profile) => (profile, &*sizes),
+                                None => (profile, &[][..]),
                             };
                             let url = link.url(&format!("{link_of},run={run}"));
                             remote(&url, objects, listed)?
@@ -149,11 +150,11 @@ fn write(folder: &Path, files: usize, size: usize) -> Result<Vec<FileRef>, BoxEr
         .collect()
 }
 
-/// Returns the first objects of a link, with their size if a listing tells it.
-fn remote(url: &str, objects: usize, size: Option<u64>) -> Result<Graph<FileRef>, BoxError> {
-    let keys = (0..objects).map(|n| format!("{n:06}.jpg"));
-    let files = stores::open(url)?.files(keys);
-    Ok(files.map(move |file| FileRef { size, ..file }))
+/// Returns the first objects of a link, with their sizes if a listing tells them.
+fn remote(url: &str, objects: usize, sizes: &[u64]) -> Result<Graph<FileRef>, BoxError> {
+    let store = stores::open(url)?;
+    let file = |n| FileRef::stored(store.clone(), format!("{n:06}.jpg"), sizes.get(n).copied());
+    Ok(Graph::from_vec((0..objects).map(file).collect()))
 }
 
 /// Reads objects twice, and returns the seconds of each epoch, with the number that may be in flight
