@@ -1,8 +1,8 @@
 //! The number of requests in flight that the library finds by itself, beside the best fixed number.
 //!
 //! `cargo bench --features http --bench flight [-- --json] [CASE...]`. A case is a size and a link, such
-//! as `115kB,rtt=20`, or a size and `local`, files in the page cache (`local,open=5`: each opened after
-//! 5 ms); without one all run, about twelve minutes. For each, a pass over all objects is
+//! as `115kB,rtt=20` (`listed`: the sizes of objects are known), or a size and `local`, files in the
+//! page cache (`local,open=5`: each opened after 5 ms); without one all run, about twelve minutes. For each, a pass over all objects is
 //! timed with every number of a grid and with none given, in turn, each time by a new loader over
 //! new connections (`first epoch`), and by a loader that has read them once (`second epoch`). Prints
 //! the rate found beside the best of the grid, and the number in flight at the end beside the best
@@ -33,11 +33,13 @@ const SIZES: [(&str, usize, usize); 3] = [
 ];
 
 /// Links, each with the numbers in flight to try.
-const LINKS: [(&str, &[usize]); 10] = [
+const LINKS: [(&str, &[usize]); 12] = [
     ("rtt=0", &[2, 4, 8, 16, 32, 64, 128]),
     ("rtt=1", &[8, 16, 32, 64, 128, 256]),
     ("rtt=20", &[32, 64, 128, 256, 512]),
+    ("rtt=20,listed", &[32, 64, 128, 256, 512]),
     ("rtt=150", &[128, 256, 512, 1024]),
+    ("rtt=150,listed", &[128, 256, 512, 1024]),
     ("rtt=0,cap=100", &[2, 8, 32, 128]),
     ("rtt=20,cap=100", &[8, 32, 128, 512]),
     ("rtt=150,cap=100", &[64, 128, 256, 512]),
@@ -62,6 +64,7 @@ fn main() -> Result<(), BoxError> {
     let lines = Lines::new("size and link", "objects/s");
     for (name, size, objects) in SIZES {
         let link = Link::noise(objects, size)?;
+        let sizes = Link::sizes(objects, size);
         let folder = tempfile::tempdir()?;
         let mut run = 0;
         for (profile, grid) in LINKS {
@@ -88,7 +91,14 @@ fn main() -> Result<(), BoxError> {
                     // A link that no other pass has used.
                     run += 1;
                     let graph = match profile.strip_prefix("local") {
-                        None => remote(&link.url(&format!("{profile},run={run}")), objects)?,
+                        None => {
+                            let (link_of, listed) = match profile.strip_suffix(",listed") {
+                                Some(profile) => (profile, &*sizes),
+                                None => (profile, &[][..]),
+                            };
+                            let url = link.url(&format!("{link_of},run={run}"));
+                            remote(&url, objects, listed)?
+                        }
                         Some("") => Graph::from_vec(files.clone()),
                         Some(_) => Graph::from_vec(files.clone()).pipe(OPEN),
                     };
@@ -140,10 +150,11 @@ fn write(folder: &Path, files: usize, size: usize) -> Result<Vec<FileRef>, BoxEr
         .collect()
 }
 
-/// Returns the first objects of a link.
-fn remote(url: &str, objects: usize) -> Result<Graph<FileRef>, BoxError> {
-    let keys = (0..objects).map(|n| format!("{n:06}.jpg"));
-    Ok(stores::open(url)?.files(keys))
+/// Returns the first objects of a link, with their sizes if a listing tells them.
+fn remote(url: &str, objects: usize, sizes: &[u64]) -> Result<Graph<FileRef>, BoxError> {
+    let store = stores::open(url)?;
+    let file = |n| FileRef::stored(store.clone(), format!("{n:06}.jpg"), sizes.get(n).copied());
+    Ok(Graph::from_vec((0..objects).map(file).collect()))
 }
 
 /// Reads objects twice, and returns the seconds of each epoch, with the number that may be in flight

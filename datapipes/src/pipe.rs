@@ -209,6 +209,13 @@ pub trait Pipe<In>: Send + Sync + 'static {
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
         None
     }
+
+    /// Returns about how many bytes the output of an input will keep alive, if the input tells: the size
+    /// of a file in a listing. Of a distant server, as many are asked for before its first answer as
+    /// their sizes allow. Defaults to `None`.
+    fn expected_weight(&self, _input: &In) -> Option<usize> {
+        None
+    }
 }
 
 /// Produces items without an input: a list of files, a range, a table.
@@ -580,6 +587,9 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     }
     fn weigh(&self, item: &Out) -> Option<usize> {
         (**self).weigh(item)
+    }
+    fn expected_weight(&self, input: &In) -> Option<usize> {
+        (**self).expected_weight(input)
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
         (**self).held(cx)

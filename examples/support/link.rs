@@ -45,6 +45,16 @@ impl Link {
         Link::start(&format!("noise:{objects}:{size}"))
     }
 
+    /// Returns the sizes of these objects.
+    #[allow(dead_code, reason = "not all who use this list")]
+    pub fn sizes(objects: usize, size: usize) -> Vec<u64> {
+        let objects = noise(objects, size);
+        objects
+            .values()
+            .map(|object| (object.to - object.from) as u64)
+            .collect()
+    }
+
     /// Serves the files below a folder.
     #[allow(dead_code, reason = "not all who use this have one")]
     pub fn folder(root: &Path) -> Result<Link, Failure> {

@@ -81,18 +81,24 @@ fn the_first_batch_asks_for_all_its_items_at_once() {
     assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
 }
 
-/// A pipe that may read local files, and asks a server instead.
-struct Asks(Desk);
+/// A pipe that may read local files, and asks a server instead, which answers none before so many have
+/// asked.
+struct Asks {
+    desk: Desk,
+    together: usize,
+    /// Bytes of an answer, if a listing tells.
+    weight: Option<usize>,
+}
 
 impl Pipe<u64> for Asks {
     type Out = u64;
 
     fn apply(&self, mut input: Items<u64>, _: &datapipes::Context) -> Items<u64> {
-        let desk = self.0.clone();
+        let (desk, together) = (self.desk.clone(), self.together);
         Items::generate(async move |out| {
             while let Some(item) = input.next().await {
                 desk.begin();
-                let item = match desk.until(32, 0).await {
+                let item = match desk.until(together, 0).await {
                     Ok(()) => item,
                     Err(error) => Err(error),
                 };
@@ -106,16 +112,34 @@ impl Pipe<u64> for Asks {
             .seldom_waits(true)
             .arity(Arity::One)
     }
+    fn expected_weight(&self, _: &u64) -> Option<usize> {
+        self.weight
+    }
+}
+
+/// Reads items that are all there only if so many are asked for before the first answer.
+fn asked_for(together: usize, weight: Option<usize>) {
+    let desk = Desk::new();
+    let asks = Asks {
+        desk,
+        together,
+        weight,
+    };
+    let loader = two_workers(Graph::range(0..1024).pipe(asks).batch(32));
+    assert_eq!(all(&loader).concat(), (0..1024).collect::<Vec<_>>());
 }
 
 #[test]
 fn requests_are_noticed_where_local_files_are_expected() {
     for _ in 0..20 {
-        let batches = Graph::range(0..128).pipe(Asks(Desk::new())).batch(32);
-        let loader = two_workers(batches);
-        let seen = all(&loader);
-        assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
+        asked_for(32, None);
     }
+}
+
+#[test]
+fn small_objects_of_a_listing_are_all_asked_for_before_the_first_answer() {
+    // Of unknown size, four times those of the first batch.
+    asked_for(512, Some(1_000));
 }
 
 #[test]

@@ -93,6 +93,9 @@ impl Pipe<FileRef> for LoadFiles {
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
     }
+    fn expected_weight(&self, file: &FileRef) -> Option<usize> {
+        file.size.map(|size| size as usize)
+    }
 }
 
 /// A file that was loaded, or is too large to be loaded.
@@ -146,6 +149,10 @@ impl Pipe<FileRef> for OpenFiles {
             Loaded::Whole(file) => file.weight(),
             Loaded::Large(_) => size_of::<Loaded>(),
         })
+    }
+    fn expected_weight(&self, file: &FileRef) -> Option<usize> {
+        let loaded = |size| if size > self.most { 0 } else { size };
+        file.size.map(|size| loaded(size) as usize)
     }
 }
 

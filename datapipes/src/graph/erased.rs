@@ -364,6 +364,8 @@ impl<S: Source> AnySource for SourceOp<S> {
 pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
+    /// Returns the weight of what the items of a chunk become, if all of them tell.
+    fn expected_weight(&self, input: &AnyChunk) -> Option<usize>;
     fn held(&self, cx: &Context) -> Option<Vec<u64>>;
     fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>>;
 }
@@ -383,6 +385,15 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
 
     fn len_hint(&self, input: u64) -> Option<u64> {
         self.0.len_hint(input)
+    }
+
+    fn expected_weight(&self, input: &AnyChunk) -> Option<usize> {
+        let chunk = input.chunk.downcast_ref::<Chunk<In>>()?;
+        let weights = chunk
+            .values()
+            .iter()
+            .map(|item| self.0.expected_weight(item));
+        weights.sum()
     }
 
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::batch_buffer::{RowCursor, Rows};
 use crate::context::Offload;
-use crate::graph::{AnyItems, AnyPipe, Claim, Edge, Len};
+use crate::graph::{AnyChunk, AnyItems, AnyPipe, Claim, Edge, Len};
 use crate::{Arity, Context, Error, Hints};
 
 /// The chain of a segment, through which every morsel passes.
@@ -83,6 +83,12 @@ impl Chain {
     pub(super) fn apply_caught(&self, items: AnyItems, first: u64) -> AnyItems {
         catch_unwind(AssertUnwindSafe(|| self.apply(items, first)))
             .unwrap_or_else(|payload| self.output().fail(self.name(Error::panic(payload))))
+    }
+
+    /// Returns the weight of what a piece of the input becomes, if its items tell.
+    pub(super) fn expected_weight(&self, input: &AnyChunk) -> Option<usize> {
+        let first = &self.links[0].pipe;
+        catch_unwind(AssertUnwindSafe(|| first.expected_weight(input))).unwrap_or(None)
     }
 
     pub(super) fn name(&self, error: Error) -> Error {

@@ -229,6 +229,8 @@ pub(super) struct Morsel {
     pub out: usize,
     /// Bytes of them.
     pub bytes: usize,
+    /// Bytes that it will have, if its input tells.
+    pub expected: Option<usize>,
     /// True if more morsels were at work at its begin than ever before: it may have to connect.
     pub connects: bool,
     /// Number that identifies the morsel to the tasks that wait for it.
@@ -268,6 +270,10 @@ impl Morsel {
             Some(arrivals) => arriving::<AnyChunk>(limits, arrivals, id),
         };
         let outcome = Arc::new(MorselOutcome::default());
+        let expected = match work {
+            Work::Io => shared.chain.expected_weight(&chunk),
+            Work::Cpu => None,
+        };
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),
             chunk,
@@ -286,6 +292,7 @@ impl Morsel {
             items,
             out: 0,
             bytes: 0,
+            expected,
             connects: false,
             id,
             work,

@@ -48,7 +48,7 @@ fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, 
             .map(|after| from + after.as_nanos() as u64);
         if let Some(deadline) = deadline.filter(|&deadline| next > deadline) {
             now = deadline;
-            window.open(0, Duration::ZERO);
+            window.open(0, Duration::ZERO, None);
             continue;
         }
         most = most.max(flying.len());
@@ -155,7 +155,7 @@ fn share(link: &mut Link, starts: &[u64], end: u64) -> Vec<f64> {
             .deadline()
             .map(|after| starts[who] + after.as_nanos() as u64);
         match due {
-            Some(due) if now >= due => windows[who].open(0, Duration::ZERO),
+            Some(due) if now >= due => windows[who].open(0, Duration::ZERO, None),
             _ => {}
         }
         if let Some(after) = windows[who].deadline() {
@@ -305,6 +305,8 @@ struct Server {
     each: u64,
     /// Bytes of an object.
     bytes: usize,
+    /// The same if a listing tells it, if so.
+    known: Option<usize>,
 }
 
 impl Server {
@@ -318,6 +320,7 @@ impl Server {
             free: 0,
             each: 200_000,
             bytes: 115_000,
+            known: None,
         }
     }
 
@@ -377,7 +380,7 @@ impl Server {
                 .map_or(u64::MAX, |next: &Reverse<(u64, _, _)>| next.0.0);
             now = due.min(answer).min(end);
             if now == due {
-                window.open(0, Duration::ZERO);
+                window.open(0, Duration::ZERO, self.known);
             } else if now == answer {
                 let Reverse((_, connection, number)) = answers.pop().expect("an answer comes");
                 self.free = self.free.max(now) + self.each;
@@ -432,18 +435,26 @@ fn a_slow_connection_in_front_leaves_the_others_busy() {
 #[test]
 fn a_short_first_epoch_is_almost_as_fast_as_with_the_best_number() {
     let (small, medium) = ((4_000, 80_000, 6_000), (115_000, 200_000, OBJECTS));
-    for (rtt, (bytes, each, objects), goal) in [
-        (20, small, 0.9),
-        (150, small, 0.85),
-        (20, medium, 0.95),
-        (70, medium, 0.85),
+    let large = (4_000_000, 2_000_000, 400);
+    for (rtt, (bytes, each, objects), is_listed, goal) in [
+        (20, small, false, 0.9),
+        (20, small, true, 0.95),
+        (150, small, false, 0.85),
+        (150, small, true, 1.0),
+        (20, medium, false, 0.95),
+        (20, medium, true, 0.95),
+        (70, medium, false, 0.85),
         // At most 256 requests are in flight before the first answers, and so long a link takes more.
-        (150, medium, 0.7),
+        (150, medium, false, 0.7),
+        (150, medium, true, 0.7),
+        (20, large, true, 0.95),
+        (150, large, true, 0.8),
     ] {
         let first = |window: &mut Concurrency| {
             let mut server = Server {
                 each,
                 bytes,
+                known: is_listed.then_some(bytes),
                 ..Server::new(rtt * MS, u64::MAX, 0)
             };
             server.pass_of(window, usize::MAX, 2048, objects)
@@ -453,7 +464,7 @@ fn a_short_first_epoch_is_almost_as_fast_as_with_the_best_number() {
         let rate = first(&mut Concurrency::following(64, 2048, None));
         assert!(
             rate > goal * best,
-            "{bytes} bytes, {rtt} ms: {rate} beside {best}"
+            "{bytes} bytes, {rtt} ms, listed: {is_listed}: {rate} beside {best}"
         );
     }
 }
@@ -520,31 +531,31 @@ fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
 
     // Nothing came back in time.
     let mut window = Concurrency::following(256, 2048, None);
-    window.open(0, Duration::ZERO);
+    window.open(0, Duration::ZERO, None);
     assert_eq!(window.size(), 256);
-    (0..2).for_each(|_| window.open(0, Duration::ZERO));
+    (0..2).for_each(|_| window.open(0, Duration::ZERO, None));
     assert!(window.size() == 1024 && window.deadline().is_none());
 
     // Answers are on the way, and then they are not.
     let mut window = Concurrency::following(256, 2048, None);
-    window.open(100, Duration::ZERO);
+    window.open(100, Duration::ZERO, None);
     assert!(window.size() == PROBE && window.deadline() == Some(2 * PROBE_TIME));
-    window.open(0, Duration::ZERO);
+    window.open(0, Duration::ZERO, None);
     assert!(window.size() == 512 && window.deadline() == Some(4 * PROBE_TIME));
     // The client was busy with its own start, and then nothing came.
     let mut window = Concurrency::following(64, 2048, None);
-    window.open(0, PROBE_TIME);
+    window.open(0, PROBE_TIME, None);
     assert_eq!(window.size(), PROBE);
-    window.open(0, Duration::ZERO);
+    window.open(0, Duration::ZERO, None);
     assert_eq!(window.size(), 128);
     // They stay on the way.
     let mut window = Concurrency::following(256, 2048, None);
-    (0..9).for_each(|_| window.open(100, Duration::ZERO));
+    (0..9).for_each(|_| window.open(100, Duration::ZERO, None));
     assert!(window.size() == PROBE && window.deadline().is_some());
     // To connect takes some polls, of those that have just begun.
     let mut window = Concurrency::following(256, 2048, None);
-    window.open(40, Duration::ZERO);
-    window.open(5 * 248, Duration::ZERO);
+    window.open(40, Duration::ZERO, None);
+    window.open(5 * 248, Duration::ZERO, None);
     assert_eq!(window.size(), 512);
 }
 
@@ -665,7 +676,7 @@ fn read_divided(window: &mut Concurrency, each: u64, rtt: u64, objects: usize) -
         now = next;
         if now == due {
             // Each comes in many pieces, which a thread reads half of the time.
-            window.open(8 * there.len() as u64, Duration::from_nanos(now / 2));
+            window.open(8 * there.len() as u64, Duration::from_nanos(now / 2), None);
         } else if now == comes {
             let (_, begun) = coming.pop_front().expect("one has come");
             there.push((each, begun));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{self, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::SegmentSettings;
 use crate::graph::AnyChunk;
@@ -182,6 +182,18 @@ impl Flight {
     /// Returns true if morsels that began as I/O are in flight.
     pub(super) fn has_io(&self) -> bool {
         self.io > 0
+    }
+
+    /// Begins more of the first morsels where none has completed by the deadline; see
+    /// [`Concurrency::open`].
+    pub(super) fn open(&mut self, polls: u64, busy: Duration) {
+        let requests = self
+            .morsels
+            .values()
+            .filter(|morsel| morsel.work == Work::Io);
+        let expected: Option<usize> = requests.map(|morsel| morsel.expected).sum();
+        let each = expected.map(|bytes| bytes / self.io.max(1));
+        self.concurrency.open(polls, busy, each);
     }
 
     /// Removes a complete morsel, and learns from it. `ready` of those in flight are complete, or have

@@ -358,7 +358,7 @@ impl Spawning {
         if is_over {
             let busy = busy - std::mem::replace(busy_before, busy);
             let polls = polls - std::mem::replace(before, polls);
-            concurrency.open(polls, Duration::from_nanos(busy));
+            self.flight.open(polls, Duration::from_nanos(busy));
         }
     }
 
@@ -378,7 +378,7 @@ impl Spawning {
             let waits = self.shared.waits.as_ref();
             if !on_workers && waits.is_some_and(|waits| waits.is_distant()) {
                 // The work waited for long on the workers, so the data is not near: no probe is needed.
-                self.flight.concurrency.open(0, Duration::ZERO);
+                self.flight.open(0, Duration::ZERO);
             }
             // The cost of an item is time on a worker for one kind of work, time in flight for the
             // other.
