@@ -26,8 +26,8 @@
 //! would be taken for the time of the link. If none completes within [`PROBE_TIME`], the data is not near,
 //! and the rest follows at once: a distant server costs these 8 ms, and no round trip. After twice
 //! as long the number doubles, and again, so that it is larger the longer the round trip is. Where a
-//! listing tells the sizes of objects, the number quadruples instead, up to [`EARLY`] bytes: small objects
-//! cost a link nothing, and large ones fill it soon.
+//! listing tells the sizes of objects, it goes on for longer, up to [`EARLY`] bytes: small objects fill no
+//! link, and a few large ones do.
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time. So do
 //! those that keep the threads busy: more of them would come no sooner.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
@@ -50,6 +50,8 @@ const PROBE_TIME: Duration = Duration::from_millis(8);
 /// Time after which the number is raised no more before the first answer, since nobody knows yet what the
 /// link can do. While answers arrive, raising it is put off.
 const LAST: Duration = Duration::from_millis(64);
+/// The same, if the sizes of objects are known.
+const LAST_LISTED: Duration = Duration::from_millis(256);
 /// Bytes that are in flight at most before the first answer, where the sizes of objects are known: as many
 /// as fill 100 MB/s over 300 ms.
 const EARLY: usize = 32 << 20;
@@ -238,16 +240,14 @@ impl Concurrency {
             self.due = Some(due * 2);
             return;
         }
-        let times = (due.min(LAST / 2).as_millis() / PROBE_TIME.as_millis()) as usize;
-        let size = match bytes {
-            None => times * self.far_size,
-            Some(bytes) => {
-                let most = (EARLY / bytes.max(1)).max(LEAST_EARLY);
-                (times * times * self.far_size).min(most)
-            }
+        let (last, most) = match bytes {
+            None => (LAST, usize::MAX),
+            Some(bytes) => (LAST_LISTED, (EARLY / bytes.max(1)).max(LEAST_EARLY)),
         };
+        let times = due.min(last / 2).as_millis() / PROBE_TIME.as_millis();
+        let size = (times as usize * self.far_size).min(most);
         self.size = size.max(self.size).min(self.most);
-        self.due = Some(due * 2).filter(|&due| due < LAST);
+        self.due = Some(due * 2).filter(|&due| due < last);
     }
 
     /// Returns the number found so far; during a trial, the number before it.
