@@ -1,5 +1,5 @@
 //! A GPU fed from JPEG shards through candle: training of a ResNet-50, and a step as long as that
-//! of other frameworks' ResNet-50.
+//! of other frameworks' ResNet-50. The bench `gpu_burn` is the same for burn.
 //!
 //! The floor is the same step on one batch that stays on the device. Where there is no GPU the
 //! bench says so and ends; with one it is run by `cargo bench --features cudnn --bench gpu
@@ -8,35 +8,17 @@
 
 mod support;
 
-use std::path::Path;
-use std::time::Instant;
-
 use candle_core::{D, DType, Device, Module, ModuleT, Result, Tensor};
 use candle_nn::{
     BatchNorm, Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap, batch_norm,
     conv2d_no_bias, linear, loss,
 };
-use datapipes::{DataLoader, Graph, Rng};
+use datapipes::{DataLoader, Graph};
 use datapipes_candle::{CandleLoader, to_candle};
-use datapipes_image::{ImageRows, Normalize, prelude::*};
-use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
 use support::Lines;
-use support::pictures::picture;
-
-const SIZE: usize = 224;
-const IMAGES: u64 = 8192;
-/// Images per second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last,
-/// 256 per batch.
-const FAST_STEP: f64 = 4000.0;
+use support::gpu::{Batches, Pixels, Rate, SIZE, Shards, run};
 
 type Batch = (Tensor, Tensor);
-
-/// Type of the pixels that are uploaded.
-#[derive(Clone, Copy, Debug)]
-enum Pixels {
-    Bytes,
-    Floats,
-}
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let device = Device::cuda_if_available(0)?;
@@ -45,48 +27,41 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     check(&device)?;
-    let cores = std::thread::available_parallelism()?.get();
-    let shards = tempfile::tempdir()?;
-    make(shards.path())?;
-    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
-    if wanted("upload") {
-        let lines = Lines::new("no step, batches of 256 bytes", "images/s");
-        let mut one = None;
-        for workers in steps_up_to(cores) {
-            let loader = feed(shards.path(), (256, Pixels::Bytes), workers, &device)?;
-            let (rate, _) = run(&loader, |_| Ok(()))?;
-            let one = *one.get_or_insert(rate);
-            let case = format!("no step, {workers} workers");
-            lines.print(&case, rate, ("1 worker", one), rate / one, 0.0);
-        }
+    let shards = Shards::new()?;
+    if shards.wanted("upload") {
+        shards.alone(|batches, workers| fed(&shards, batches, workers, &device, &|_| Ok(())))?;
     }
-    for batch in [64, 256].into_iter().filter(|_| wanted("fixed")) {
+    let beside = |name: &str, batches: Batches, step: &dyn Fn(&Batch) -> Result<()>| {
+        let images = Tensor::rand(0f32, 1f32, (batches.0, 3, SIZE, SIZE), &device)?;
+        let resident = (images, Tensor::zeros(batches.0, DType::I64, &device)?);
+        shards.beside(
+            name,
+            batches,
+            || Ok(step(&resident)?),
+            |batches, workers| fed(&shards, batches, workers, &device, step),
+        )
+    };
+    for batch in [64, 256].into_iter().filter(|_| shards.wanted("fixed")) {
         let step = matmuls(batch, &device)?;
         for pixels in [Pixels::Bytes, Pixels::Floats] {
-            let name = "a step of fixed length";
-            let batches = (batch, pixels);
-            beside(name, batches, &step, (shards.path(), &device, cores))?;
+            beside("a step of fixed length", (batch, pixels), &step)?;
         }
     }
-    if !wanted("resnet") {
+    if !shards.wanted("resnet") {
         return Ok(());
     }
     let variables = VarMap::new();
     let net = ResNet::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
     let mut optimizer = SGD::new(variables.all_vars(), 0.01)?;
     let optimizer = std::cell::RefCell::new(&mut optimizer);
-    let train = |(images, labels): &Batch| {
+    beside("ResNet-50 by candle, f32", (64, Pixels::Bytes), &|(
+        images,
+        labels,
+    )| {
         let loss = loss::cross_entropy(&net.forward_t(images, true)?, labels)?;
         optimizer.borrow_mut().backward_step(&loss)?;
         loss.to_scalar::<f32>().map(drop)
-    };
-    beside(
-        "ResNet-50 by candle, f32",
-        (64, Pixels::Bytes),
-        &train,
-        (shards.path(), &device, cores),
-    )
+    })
 }
 
 /// Asserts that batches arrive as they were made while the device computes: of fewer bytes than are
@@ -114,120 +89,37 @@ fn check(device: &Device) -> std::result::Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
-/// Prints the rate of a step on a batch that stays on the device, and on fed batches with
-/// increasing numbers of workers.
-fn beside(
-    name: &str,
-    (batch, pixels): (usize, Pixels),
-    step: &dyn Fn(&Batch) -> Result<()>,
-    (shards, device, cores): (&Path, &Device, usize),
-) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let images = Tensor::rand(0f32, 1f32, (batch, 3, SIZE, SIZE), device)?;
-    let resident = (images, Tensor::zeros(batch, DType::I64, device)?);
-    let steps = (IMAGES as usize / batch).min(64);
-    (0..3).try_for_each(|_| step(&resident))?;
-    let begun = Instant::now();
-    (0..steps).try_for_each(|_| step(&resident))?;
-    let floor = (steps * batch) as f64 / begun.elapsed().as_secs_f64();
-    let title = format!("{name}, {batch} {pixels:?}");
-    let lines = Lines::new(&title, "images/s");
-    let mut best = 0f64;
-    for workers in steps_up_to(cores) {
-        let (rate, waited) = run(&feed(shards, (batch, pixels), workers, device)?, step)?;
-        best = best.max(rate);
-        let beside = format!("stays; {:.1} % waiting", 100.0 * waited);
-        let case = format!("{title}, {workers} workers");
-        lines.print(&case, rate, (&beside, floor), rate / floor, 0.0);
-    }
-    let case = format!("{title}, best");
-    lines.print(&case, best, ("stays (floor)", floor), best / floor, 0.98);
-    Ok(())
-}
-
-/// Returns 1, 2, 4, … up to the number of cores.
-fn steps_up_to(cores: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(1), |n| Some(2 * n)).take_while(move |&n| n <= cores)
-}
-
-/// Returns the images per second of a second epoch, and the share of its time that the consumer
-/// waited.
-fn run(loader: &CandleLoader<Batch>, step: impl Fn(&Batch) -> Result<()>) -> Result<(f64, f64)> {
-    for batch in loader.epoch(0).blocking().take(4) {
-        step(&batch?)?;
-    }
-    let (begun, mut waited, mut count) = (Instant::now(), 0.0, 0);
-    let mut epoch = loader.epoch(1).blocking();
-    loop {
-        let asked = Instant::now();
-        let Some(batch) = epoch.next().transpose()? else {
-            break;
-        };
-        waited += asked.elapsed().as_secs_f64();
-        count += batch.1.elem_count();
-        step(&batch)?;
-    }
-    let wall = begun.elapsed().as_secs_f64();
-    Ok((count as f64 / wall, waited / wall))
-}
-
-/// Builds a loader from shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1, and
-/// `[n]` of `i64`.
-fn feed(
-    shards: &Path,
-    (batch, pixels): (usize, Pixels),
+/// Measures a step on batches that are fed: `[n, 3, 224, 224]` of `f32`, 0 to 1, and `[n]` of `i64`.
+fn fed(
+    shards: &Shards,
+    batches: Batches,
     workers: usize,
     device: &Device,
-) -> std::result::Result<CandleLoader<Batch>, Box<dyn std::error::Error>> {
-    let rows = ImageRows::random_resized_crop(SIZE as u32).random_hflip(0.5);
-    let rows = match pixels {
-        Pixels::Bytes => rows,
-        Pixels::Floats => rows.normalize(Normalize::UNIT),
-    };
-    let graph = list_files(shards, "*.tar")
-        .shuffle(1000)
-        .load_files()
-        .untar()
-        .samples()
-        .shuffle(1000)
-        .named("shuffle samples")
-        .try_map(|sample| datapipes::Ok((sample.get("jpg")?.clone(), sample.parse::<i64>("cls")?)))
-        .image_rows(rows)
-        .batch(batch)
-        .collate();
-    let loader = DataLoader::builder(graph).workers(workers).build()?;
-    Ok(CandleLoader::with(
-        &loader,
+    step: &dyn Fn(&Batch) -> Result<()>,
+) -> Rate {
+    let loader = CandleLoader::with(
+        &shards.loader(batches, workers)?,
         device,
         move |(images, labels), device| {
             let images = to_candle(images, device)?;
-            let images = match pixels {
+            let images = match batches.1 {
                 Pixels::Bytes => (images.to_dtype(DType::F32)? / 255.0)?,
                 Pixels::Floats => images,
             };
             Ok((images, to_candle(labels, device)?))
         },
-    ))
+    );
+    run(
+        || loader.epoch(0).blocking(),
+        |batch: Result<Batch>| {
+            let batch = batch?;
+            step(&batch)?;
+            Ok(batch.1.elem_count())
+        },
+    )
 }
 
-/// Writes images with a photograph's spectrum, in shards of 512.
-fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let graph = Graph::range(0..IMAGES)
-        .map_with_rng(|number, rng: &mut Rng| (number, picture(rng, 500, 375)));
-    let mut shards = ShardWriter::new(folder.join("%04d.tar"))?.max_count(512);
-    for picture in DataLoader::builder(graph).build()?.epoch(0).blocking() {
-        let (number, jpeg) = picture?;
-        let class = (number % 1000).to_string();
-        shards.write(
-            &Sample::new(format!("{number:06}"))
-                .with("jpg", jpeg)
-                .with("cls", class),
-        )?;
-    }
-    shards.finish()?;
-    Ok(())
-}
-
-/// Returns a step that keeps the device busy as long as [`FAST_STEP`] says, with matrix products in
+/// Returns a step that keeps the device busy as long as [`FAST_STEP`](support::gpu::FAST_STEP) says, with matrix products in
 /// bf16.
 fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()> + use<>> {
     let a = Tensor::rand(0f32, 1f32, (4096, 4096), device)?.to_dtype(DType::BF16)?;
@@ -237,10 +129,10 @@ fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()
         device.synchronize()
     };
     products(200)?;
-    let begun = Instant::now();
+    let begun = std::time::Instant::now();
     products(1000)?;
     let each = begun.elapsed().as_secs_f64() / 1000.0;
-    let count = (batch as f64 / FAST_STEP / each).round() as usize;
+    let count = (batch as f64 / support::gpu::FAST_STEP / each).round() as usize;
     Ok(move |_: &Batch| products(count))
 }
 

@@ -7,6 +7,7 @@
 
 #[path = "../../examples/support/archive.rs"]
 mod archive;
+pub mod gpu;
 pub mod pictures;
 #[path = "../../examples/support/usage.rs"]
 pub mod usage;
