@@ -104,7 +104,7 @@ impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let Writing(in_flight, keys) = self;
         let mut all = in_flight.keys();
-        keys.iter().for_each(|key| drop(all.remove(key)));
+        all.retain(|key| !keys.contains(key));
         drop(all);
         in_flight.done.notify_waiters();
     }

@@ -198,6 +198,9 @@ impl Table for Slow {
     async fn get(&self, key: Uuid) -> Result<Row> {
         self.inner.get(key).await
     }
+    async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
+        self.inner.get_many(keys).await
+    }
     fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
         self.inner.scan(columns)
     }
