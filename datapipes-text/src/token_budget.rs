@@ -60,7 +60,10 @@ where
     type Out = Vec<T>;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let mut index = cx.restored().unwrap_or(0);
+        let mut index = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         let (this, cx) = (self.clone(), cx.clone());
         Items::generate(async move |out| {
             loop {

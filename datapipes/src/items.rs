@@ -3,7 +3,6 @@
 mod demand;
 mod emitter;
 mod held;
-mod restored;
 
 use std::any::Any;
 use std::cell::Cell;

@@ -169,7 +169,10 @@ pub trait Pipe<In>: Send + Sync + 'static {
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
     ///         let (size, cx) = (self.0, cx.clone());
     ///         Items::generate(async move |out| {
-    ///             let mut batches: u64 = cx.restored().unwrap_or(0);
+    ///             let mut batches: u64 = match cx.restored() {
+    ///                 Ok(saved) => saved.unwrap_or(0),
+    ///                 Err(error) => return out.emit(Err(error)).await,
+    ///             };
     ///             let mut batch: Vec<Held<u64>> = Vec::new();
     ///             loop {
     ///                 out.snapshot(&cx, || batches);

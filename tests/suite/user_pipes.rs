@@ -52,7 +52,10 @@ impl<T: Send + 'static> Pipe<T> for Groups {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         let (cx, size) = (cx.clone(), self.0);
-        let mut batches: u64 = cx.restored().unwrap_or(0);
+        let mut batches: u64 = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             let mut batch = Vec::new();
             loop {
@@ -169,7 +172,10 @@ impl<T: Send + 'static> Pipe<T> for Columns {
     type Out = Vec<T>;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let batches = cx.restored().unwrap_or(0);
+        let batches = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::from_chunks(OpenColumns {
             input,
             size: self.0,
@@ -198,7 +204,10 @@ impl<T: Clone + Send + 'static> Pipe<T> for Deal {
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
         let pads = world > 1 && cx.uneven() == Some(Uneven::Pad);
-        let mut rounds: u64 = cx.restored().unwrap_or(0);
+        let mut rounds: u64 = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             // The first round, which pads the last, and the round that is dealt.
             let (mut first, mut round) = (Vec::new(), Vec::new());
@@ -265,7 +274,10 @@ impl<T: Send + 'static> Pipe<T> for Every {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
-        let mut taken: u64 = cx.restored().unwrap_or(0);
+        let mut taken: u64 = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             loop {
                 out.snapshot(&cx, || taken);
@@ -302,7 +314,10 @@ impl<T: Send + 'static> Pipe<T> for Count {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<(u64, T)> {
         let cx = cx.clone();
-        let mut number: u64 = cx.restored().unwrap_or(0);
+        let mut number: u64 = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             loop {
                 out.snapshot(&cx, || number);
@@ -383,8 +398,10 @@ impl<T: Send + 'static> Pipe<T> for Exchange {
         Items::generate(async move |out| {
             // The position of the draws, the number of items so far, and the number of the item in
             // each place.
-            let (drawn, mut taken, places): (u64, u64, Vec<u64>) =
-                cx.restored().unwrap_or_default();
+            let (drawn, mut taken, places): (u64, u64, Vec<u64>) = match cx.restored() {
+                Ok(restored) => restored.unwrap_or_default(),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             rng.seek(drawn);
             let mut held: Vec<(u64, Held<T>)> = Vec::new();
             let mut numbers = places.clone();
@@ -441,7 +458,10 @@ impl Pipe<u64> for Ahead {
             return input;
         }
         Items::generate(async move |out| {
-            let mut sum: u64 = cx.restored().unwrap_or(0);
+            let mut sum: u64 = match cx.restored() {
+                Ok(restored) => restored.unwrap_or(0),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             loop {
                 out.snapshot(&cx, || sum);
                 let Some(item) = out.next_from(&mut input).await else {
@@ -475,7 +495,10 @@ impl Pipe<u64> for Fresh {
     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
         let (cx, by) = (cx.clone(), self.0);
         Items::generate(async move |out| {
-            let mut last: Option<u64> = cx.restored().flatten();
+            let mut last: Option<u64> = match cx.restored() {
+                Ok(restored) => restored.flatten(),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             loop {
                 out.snapshot(&cx, || last);
                 let Some(item) = out.next_from(&mut input).await else {
@@ -573,7 +596,10 @@ impl Pipe<u64> for Echo {
     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
         let (cx, times) = (cx.clone(), self.0);
         Items::generate(async move |out| {
-            let mut given: u64 = cx.restored().unwrap_or(0);
+            let mut given: u64 = match cx.restored() {
+                Ok(restored) => restored.unwrap_or(0),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             loop {
                 out.snapshot(&cx, || given);
                 let Some(item) = out.hold_from(&cx, &mut input).await else {
@@ -607,7 +633,10 @@ impl Join<(u64, u64)> for Pair {
         let cx = cx.clone();
         Items::generate(async move |out| {
             let mut ahead: VecDeque<Held<u64>> = VecDeque::new();
-            let mut pairs: u64 = cx.restored().unwrap_or(0);
+            let mut pairs: u64 = match cx.restored() {
+                Ok(restored) => restored.unwrap_or(0),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             loop {
                 out.snapshot(&cx, || pairs);
                 if ahead.len() < 2 {
@@ -648,7 +677,10 @@ impl Join<(u64, u64)> for Alternate {
         let (cx, every) = (cx.clone(), self.0);
         Items::generate(async move |out| {
             // The number that is in force, and the items since the last of the second input.
-            let (mut now, mut given) = cx.restored().unwrap_or((every, 0));
+            let (mut now, mut given) = match cx.restored() {
+                Ok(restored) => restored.unwrap_or((every, 0)),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             let mut used = cx.used_outputs();
             loop {
                 if used == 0 && now != every {
@@ -754,7 +786,10 @@ impl Source for Numbers {
                 }
             };
         }
-        let first: u64 = cx.restored().unwrap_or(0);
+        let first: u64 = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             for n in first..items {
                 out.snapshot(&cx, || n);

@@ -55,7 +55,10 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
     fn apply(&self, mut input: Items<Loaded>, cx: &Context) -> Items<Block<F::Item>> {
         let (format, cx) = (self.0.clone(), cx.clone());
         Items::generate(async move |out| {
-            let mut stop = cx.restored::<Option<Stop>>().flatten();
+            let mut stop = match cx.restored::<Option<Stop>>() {
+                Ok(restored) => restored.flatten(),
+                Err(error) => return out.emit(Err(error)).await,
+            };
             loop {
                 out.snapshot(&cx, || stop.clone());
                 let Some(file) = out.next_from(&mut input).await else {

@@ -74,19 +74,18 @@ impl Wire for Given {
 
 impl Listed {
     /// Starts or resumes the listing of an epoch.
-    pub fn of(cx: &Context) -> Listed {
-        let (before, revision) = cx
-            .restored()
-            .map_or((None, None), |Given(names, revision)| {
-                (Some(names).filter(|names| names.0 > 0), revision)
-            });
-        Listed {
+    pub fn of(cx: &Context) -> Result<Listed> {
+        let before: Option<Given> = cx.restored()?;
+        let (before, revision) = before.map_or((None, None), |Given(names, revision)| {
+            (Some(names).filter(|names| names.0 > 0), revision)
+        });
+        Ok(Listed {
             names: Names::default(),
             keeps: cx.is_resumable(),
             before,
             error: None,
             revision,
-        }
+        })
     }
 
     /// Makes a store read the revision that was listed before, or finds out which one it reads.

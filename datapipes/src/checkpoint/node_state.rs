@@ -1,17 +1,14 @@
 //! Restored snapshot of a node of a resumable loader, and the place for new ones.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::{Lineage, Recorder, Wanted};
-use crate::Error;
 
 /// The values that a node of a resumable loader gets.
 #[derive(Clone, Default)]
 pub(crate) struct NodeState {
     pub recorder: Option<Arc<Recorder>>,
     pub state: Option<Arc<[u8]>>,
-    /// The error if the state is not that of the node.
-    pub refused: Arc<Mutex<Option<Error>>>,
     pub wanted: Option<Wanted>,
     /// Lineage of a node to which items come in any order, and which tells the inputs of its
     /// outputs.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::checkpoint::{HeldPositions, Lineage, NodeState, Recorder, Unordered, Wanted};
 use crate::codec::{pack, unpack};
-use crate::sync::lock;
 use crate::{Context, Error, Result, Wire};
 
 impl Context {
@@ -15,30 +14,21 @@ impl Context {
     }
 
     /// Returns the last snapshot of this pipe from before the epoch was stopped; `None` in an epoch
-    /// that begins, or if the pipe had taken none. To be called before the first item is taken.
+    /// that begins, or if the pipe had taken none.
     ///
-    /// `None` also if the snapshot is not of this type; what the pipe gives out then does not matter:
-    /// in its place comes an error of kind `Config`, which no policy skips.
-    pub fn restored<S: Wire>(&self) -> Option<S> {
-        match unpack(self.snapshot_to_restore()?) {
-            Ok(state) => Some(state),
-            Err(error) => {
+    /// # Errors
+    /// `Config`, which no policy skips, if the snapshot is not of this type.
+    pub fn restored<S: Wire>(&self) -> Result<Option<S>> {
+        match self
+            .node_state()
+            .and_then(|node_state| node_state.state.as_ref())
+        {
+            Some(state) if !state.is_empty() => unpack(state).map(Some).map_err(|error| {
                 let message = "the checkpoint has something else for it than its snapshot";
-                let error = Error::config(message).with_source(error).at(self.node());
-                *lock(&self.node_state()?.refused) = Some(error);
-                None
-            }
+                Error::config(message).with_source(error).at(self.node())
+            }),
+            _ => Ok(None),
         }
-    }
-
-    pub(crate) fn snapshot_to_restore(&self) -> Option<&[u8]> {
-        let state = self.node_state()?.state.as_deref()?;
-        (!state.is_empty()).then_some(state)
-    }
-
-    /// Returns the error of a snapshot that could not be restored, once.
-    pub(crate) fn take_refused(&self) -> Option<Error> {
-        lock(&self.node_state()?.refused).take()
     }
 
     /// Returns the wanted positions of this node's output in a resumed epoch, if the node [goes by
@@ -99,7 +89,10 @@ impl Context {
     /// impl Pipe<u64> for Sums {
     ///     type Out = u64;
     ///     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
-    ///         let mut sum = cx.restored().unwrap_or(0u64);
+    ///         let mut sum = match cx.restored() {
+    ///             Ok(restored) => restored.unwrap_or(0u64),
+    ///             Err(error) => return Items::fail(error),
+    ///         };
     ///         let context = cx.clone();
     ///         input.each_chunk(cx, move |chunk| {
     ///             let chunk = chunk.map(|n| {

@@ -353,7 +353,7 @@ pub(super) struct SourceOp<S>(pub(super) Arc<S>);
 
 impl<S: Source> AnySource for SourceOp<S> {
     fn open(&self, cx: &Context) -> AnyItems {
-        Box::new(self.0.open(cx).unless_refused(cx))
+        Box::new(self.0.open(cx))
     }
 
     fn len_hint(&self) -> Option<u64> {
@@ -380,7 +380,7 @@ impl<In, P> PipeOp<In, P> {
 
 impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems {
-        Box::new(self.0.apply(typed::<In>(input), cx).unless_refused(cx))
+        Box::new(self.0.apply(typed::<In>(input), cx))
     }
 
     fn len_hint(&self, input: u64) -> Option<u64> {
@@ -420,7 +420,7 @@ impl<In, J> JoinOp<In, J> {
 
 impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
     fn join(&self, inputs: Vec<AnyItems>, cx: &Context) -> AnyItems {
-        Box::new(self.0.join(In::restore(inputs), cx).unless_refused(cx))
+        Box::new(self.0.join(In::restore(inputs), cx))
     }
 
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
@@ -447,7 +447,7 @@ impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
         self.0
             .split(typed::<In>(input), cx)
             .into_iter()
-            .map(|items| Box::new(items.unless_refused(cx)) as AnyItems)
+            .map(|items| Box::new(items) as AnyItems)
             .collect()
     }
 
@@ -479,8 +479,10 @@ impl<In: Send + 'static, R: Rerun<In>> AnyRerun for RerunOp<In, R> {
         mut upstream: Box<dyn FnMut(u64) -> AnyItems + Send>,
         cx: &Context,
     ) -> AnyItems {
-        let upstream = Box::new(move |round| typed::<In>(upstream(round)));
-        Box::new(self.0.rerun(upstream, cx).unless_refused(cx))
+        Box::new(
+            self.0
+                .rerun(Box::new(move |round| typed::<In>(upstream(round))), cx),
+        )
     }
 
     fn len_hint(&self, input: u64) -> Option<u64> {

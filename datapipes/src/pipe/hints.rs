@@ -74,7 +74,10 @@ pub struct Hints {
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
     ///         let cx = cx.clone();
     ///         Items::generate(async move |out| {
-    ///             let mut greatest = cx.restored::<Option<u64>>().flatten();
+    ///             let mut greatest = match cx.restored::<Option<u64>>() {
+    ///                 Ok(saved) => saved.flatten(),
+    ///                 Err(error) => return out.emit(Err(error)).await,
+    ///             };
     ///             loop {
     ///                 out.snapshot(&cx, || greatest);
     ///                 let Some(item) = out.next_from(&mut input).await else { return };
@@ -174,7 +177,10 @@ pub struct Hints {
     ///     type Out = Vec<u64>;
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
     ///         let (size, cx) = (self.0, cx.clone());
-    ///         let mut batches: u64 = cx.restored().unwrap_or(0);
+    ///         let mut batches: u64 = match cx.restored() {
+    ///             Ok(saved) => saved.unwrap_or(0),
+    ///             Err(error) => return Items::fail(error),
+    ///         };
     ///         Items::generate(async move |out| {
     ///             let mut batch: Vec<Held<u64>> = Vec::new();
     ///             loop {

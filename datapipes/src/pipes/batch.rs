@@ -42,7 +42,10 @@ impl<T: Send + 'static> Pipe<T> for Batch {
     type Out = Vec<T>;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let index = cx.restored().unwrap_or(0);
+        let index = match cx.restored() {
+            Ok(restored) => restored.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::from_chunks(Batches {
             input,
             size: self.size,

@@ -30,12 +30,16 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
         let Interleave { cycle, block, .. } = *self;
         let (count, places) = (inputs.len(), cycle.min(inputs.len()));
-        let turns = cx.restored();
-        let turns = turns.unwrap_or_else(|| InterleaveState((0, 0, vec![None; places], 0)));
+        let turns = match cx.restored() {
+            Ok(Some(InterleaveState(state)))
+                if state.2.len() != places || state.3 > count as u64 =>
+            {
+                return Items::fail(Error::config("a snapshot of another number of inputs"));
+            }
+            Ok(restored) => restored.unwrap_or(InterleaveState((0, 0, vec![None; places], 0))),
+            Err(error) => return Items::fail(error),
+        };
         let InterleaveState((mut turn, mut given, mut slots, mut begun)) = turns;
-        if slots.len() != places || begun > count as u64 {
-            return Items::fail(Error::config("a snapshot of another number of inputs"));
-        }
         let cx = cx.clone();
         // Inputs that wait, and inputs that are open.
         let mut inputs: Vec<Option<Items<T>>> = (0u64..)

@@ -71,12 +71,14 @@ pub(super) fn by_turns<T: Send + 'static>(
     stop_at_first: bool,
 ) -> Items<T> {
     // The input whose turn it is, and the exhausted inputs.
-    let restored = cx.restored::<(u64, Vec<bool>)>();
-    let (turn, mut ended) = restored.unwrap_or_else(|| (0, vec![false; inputs.len()]));
-    if ended.len() != inputs.len() {
-        return Items::fail(Error::config("a snapshot of another number of inputs"));
-    }
-    let mut turn = turn as usize;
+    let (mut turn, mut ended) = match cx.restored::<(u64, Vec<bool>)>() {
+        Ok(Some((turn, ended))) if ended.len() == inputs.len() => (turn as usize, ended),
+        Ok(Some(_)) => {
+            return Items::fail(Error::config("a snapshot of another number of inputs"));
+        }
+        Ok(None) => (0, vec![false; inputs.len()]),
+        Err(error) => return Items::fail(error),
+    };
     let mut inputs: Vec<_> = inputs
         .into_iter()
         .zip(&ended)

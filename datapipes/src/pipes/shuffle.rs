@@ -46,7 +46,10 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (size, mut rng) = (self.buffer, cx.node_rng());
-        let restored = cx.restored::<ShuffleState>();
+        let restored = match cx.restored::<ShuffleState>() {
+            Ok(restored) => restored,
+            Err(error) => return Items::fail(error),
+        };
         let refill = restored
             .as_ref()
             .map(|state| Refill::new(state.slots(size, &mut rng)));
@@ -69,7 +72,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         })
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
-        let state = cx.restored::<ShuffleState>()?;
+        let state = cx.restored::<ShuffleState>().ok()??;
         let mut held = state.slots(self.buffer, &mut cx.node_rng());
         held.sort_unstable();
         Some(held.into_iter().map(|item| state.position(item)).collect())

@@ -17,7 +17,10 @@ impl<T: Send + 'static> Pipe<T> for Skip {
     type Out = T;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
-        let mut left = cx.restored().unwrap_or(self.0);
+        let mut left = match cx.restored() {
+            Ok(left) => left.unwrap_or(self.0),
+            Err(error) => return Items::fail(error),
+        };
         let context = cx.clone();
         input.each_chunk(cx, move |chunk| {
             let chunk = match left {

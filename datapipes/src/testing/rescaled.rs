@@ -103,7 +103,7 @@ mod tests {
         fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
             let cx = cx.clone();
             Items::generate(async move |out| {
-                let mut sum = cx.restored().unwrap_or(0u64);
+                let mut sum = cx.restored().ok().flatten().unwrap_or(0u64);
                 loop {
                     out.snapshot(&cx, || sum);
                     let Some(item) = out.next_from(&mut input).await else {

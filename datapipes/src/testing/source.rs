@@ -44,7 +44,10 @@ use crate::{Context, Items, Source};
 ///     type Out = u64;
 ///     fn open(&self, cx: &Context) -> Items<u64> {
 ///         let (cx, end) = (cx.clone(), self.0);
-///         let first: u64 = cx.restored().unwrap_or(0);
+///         let first: u64 = match cx.restored() {
+///             Ok(saved) => saved.unwrap_or(0),
+///             Err(error) => return Items::fail(error),
+///         };
 ///         Items::generate(async move |out| {
 ///             for n in first..end {
 ///                 out.snapshot(&cx, || n);

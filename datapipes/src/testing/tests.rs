@@ -104,7 +104,7 @@ impl Source for Numbers {
         let file = || File::open("/dev/null").unwrap();
         let opened = (wrong == Wrong::Eager).then(file);
         let opening = self.2.fetch_add(1, Ordering::SeqCst) as u64;
-        let first: u64 = cx.restored().unwrap_or(0);
+        let first: u64 = cx.restored().unwrap().unwrap_or(0);
         Items::generate(async move |out| {
             let _held = opened;
             if wrong == Wrong::LeavesFilesOpen {
@@ -235,7 +235,7 @@ impl Join<Vec<u64>> for Behind {
             self.2.lock().unwrap().extend(inputs.pop_back());
         }
         let applied = self.1.fetch_add(1, Ordering::SeqCst) as u64;
-        let (first, mut sum) = cx.restored().unwrap_or((0u64, 0u64));
+        let (first, mut sum) = cx.restored().unwrap().unwrap_or((0u64, 0u64));
         inputs.drain(..first as usize);
         Items::generate(async move |out| {
             let (mut at, mut late) = (first, Vec::new());
@@ -428,7 +428,7 @@ impl Split<u64> for Deals {
         if mistake == Mistake::Eager {
             let _ = poll_once(&mut input);
         }
-        let turn = cx.restored().unwrap_or(0u64);
+        let turn = cx.restored().unwrap().unwrap_or(0u64);
         let dealt = Arc::new(Mutex::new(Dealt {
             input: Some(input),
             queues: Default::default(),
@@ -507,7 +507,7 @@ impl Pipe<u64> for Threes {
     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
         use Untold::*;
         let (mistake, cx) = (self.0, cx.clone());
-        let kept: Option<Vec<u64>> = cx.restored();
+        let kept: Option<Vec<u64>> = cx.restored().unwrap();
         let mut known = kept.unwrap_or_default();
         if mistake == OtherStream {
             input = Items::from_stream(input);

@@ -74,7 +74,10 @@ impl Source for ListFiles {
         let walk = Walk::new(self.root.clone(), pattern, cx.clone());
         let nothing = format!("no file matches {:?} under {:?}", self.text, self.root);
         let (cx, allow_empty) = (cx.clone(), self.allow_empty);
-        let mut given = Listed::of(&cx);
+        let mut given = match Listed::of(&cx) {
+            Ok(given) => given,
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             let find = |mut walk: Walk, step: usize| {
                 let found = cx.blocking(move || {

@@ -203,7 +203,7 @@ impl<T: Send + 'static> Mixes<T> for Mix {
 
     fn turns(&self, cx: &Context, inputs: usize) -> Result<(Turns, Vec<bool>)> {
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
-        let Some((restored, rest)) = cx.restored() else {
+        let Some((restored, rest)) = cx.restored()? else {
             return Ok((turns, vec![true; inputs]));
         };
         turns.resume(restored, cx.used_outputs())?;

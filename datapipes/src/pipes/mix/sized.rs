@@ -94,7 +94,7 @@ where
             open: vec![true; inputs],
             size: self.size.clone(),
         };
-        let Some(((given, open), unfinished)) = cx.restored() else {
+        let Some(((given, open), unfinished)) = cx.restored()? else {
             return Ok((turns, vec![true; inputs]));
         };
         (turns.given, turns.open) = (given, open);
