@@ -122,16 +122,19 @@ impl Form {
     }
 
     fn into_state(self) -> Result<Checkpoint> {
-        let (wanted, mut ranks) = (self.check.clone(), Vec::new());
-        self.into_ranks(&mut ranks)?;
+        let (wanted, version, mut ranks) = (self.check.clone(), self.version.0, Vec::new());
+        self.into_ranks(version, &mut ranks)?;
         let state = Checkpoint::checked(ranks)?;
-        match check(&state) == wanted {
+        match check(&state) == wanted && state.version() == version {
             true => Ok(state),
             false => Err(damaged("its checksum is another")),
         }
     }
 
-    fn into_ranks(self, ranks: &mut Vec<Saved>) -> Result<()> {
+    fn into_ranks(self, version: u64, ranks: &mut Vec<Saved>) -> Result<()> {
+        if self.version.0 != version {
+            return Err(damaged("its ranks are of different versions"));
+        }
         ranks.push(Saved {
             seed: self.seed,
             epoch: self.epoch,
@@ -150,7 +153,7 @@ impl Form {
         });
         self.others
             .into_iter()
-            .try_for_each(|other| other.into_ranks(ranks))
+            .try_for_each(|other| other.into_ranks(version, ranks))
     }
 }
 
