@@ -138,7 +138,7 @@ fn requests_are_noticed_where_local_files_are_expected() {
 
 #[test]
 fn small_objects_of_a_listing_are_all_asked_for_before_the_first_answer() {
-    // Of unknown size, four times those of the first batch.
+    // If their size were unknown, 128 would be: four times the first batch.
     asked_for(512, Some(1_000));
 }
 

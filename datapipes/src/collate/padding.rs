@@ -265,13 +265,6 @@ impl Padding {
         let dtype = first.dtype();
         let main = self.axis.unwrap_or(0);
         let pads = |axis| self.axis.is_none_or(|one| one == axis);
-        // What sequences have in common: the lengths of the axes that are not padded.
-        let step = |shape: &[usize]| -> Vec<usize> {
-            let axes = shape.iter().enumerate();
-            axes.filter(|(axis, _)| *axis != main)
-                .map(|(_, &length)| length)
-                .collect()
-        };
         for (place, (item, shape)) in items.iter().zip(&shapes).enumerate() {
             Mismatch::unless_equal("dtype", (0, dtype), (place, item.dtype()))?;
             if shape.len() <= main {
@@ -281,12 +274,15 @@ impl Padding {
                 };
                 return Err(Mismatch::of(place, has).into());
             }
-            let same = match self.axis {
-                None => shape.len() == shapes[0].len(),
-                Some(_) => step(shape) == step(&shapes[0]),
-            };
+            let first = &shapes[0];
+            let same = shape.len() == first.len()
+                && (0..shape.len()).all(|axis| pads(axis) || shape[axis] == first[axis]);
             if !same {
-                let has = |place: usize| format!("steps of shape {:?}", step(&shapes[place]));
+                let has = |place: usize| {
+                    let mut step = shapes[place].clone();
+                    step.remove(main);
+                    format!("steps of shape {step:?}")
+                };
                 return Err(Mismatch::new((0, has(0)), (place, has(place))).into());
             }
         }

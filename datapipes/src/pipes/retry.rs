@@ -113,6 +113,9 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
     fn weigh(&self, item: &P::Out) -> Option<usize> {
         self.pipe.weigh(item)
     }
+    fn expected_weight(&self, input: &T) -> Option<usize> {
+        self.pipe.expected_weight(input)
+    }
 }
 
 impl<T: Send + 'static> Graph<T> {

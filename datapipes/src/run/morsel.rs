@@ -229,7 +229,7 @@ pub(super) struct Morsel {
     pub out: usize,
     /// Bytes of them.
     pub bytes: usize,
-    /// Bytes that it will have, if its input tells.
+    /// Bytes that it will have, if its input tells and nothing has been answered yet.
     pub expected: Option<usize>,
     /// True if more morsels were at work at its begin than ever before: it may have to connect.
     pub connects: bool,
@@ -270,10 +270,6 @@ impl Morsel {
             Some(arrivals) => arriving::<AnyChunk>(limits, arrivals, id),
         };
         let outcome = Arc::new(MorselOutcome::default());
-        let expected = match work {
-            Work::Io => shared.chain.expected_weight(&chunk),
-            Work::Cpu => None,
-        };
         let running = spawner.spawn(MorselJob {
             shared: shared.clone(),
             chunk,
@@ -292,7 +288,7 @@ impl Morsel {
             items,
             out: 0,
             bytes: 0,
-            expected,
+            expected: None,
             connects: false,
             id,
             work,
