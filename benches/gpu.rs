@@ -13,10 +13,9 @@ use candle_nn::{
     BatchNorm, Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap, batch_norm,
     conv2d_no_bias, linear, loss,
 };
-use datapipes::{DataLoader, Graph};
 use datapipes_candle::{CandleLoader, to_candle};
 use support::Lines;
-use support::gpu::{Batches, Pixels, Rate, SIZE, Shards, run};
+use support::gpu::{Batches, Pixels, Rate, SIZE, Shards, assert_numbered, numbered, run};
 
 type Batch = (Tensor, Tensor);
 
@@ -67,23 +66,17 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 /// Asserts that batches arrive as they were made while the device computes: of fewer bytes than are
 /// copied at once, of as many, and of more.
 fn check(device: &Device) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let number = |n: u64, i: usize| ((n as usize * 1_000_003 + i) % 16_777_213) as f32;
     let a = Tensor::rand(0f32, 1f32, (2048, 2048), device)?;
     for len in [1, 1 << 20, (1 << 20) + 1, 3_333_333] {
-        let batches = Graph::range(0..12).try_map(move |n| {
-            datapipes::Tensor::from_vec((0..len).map(|i| number(n, i)).collect(), [len])
-        });
-        let loader = DataLoader::builder(batches).workers(2).build()?;
+        let loader = numbered(len)?;
         let batches = CandleLoader::new(&loader, device).epoch(0).blocking();
         for (n, batch) in (0..).zip(batches) {
             for _ in 0..5 {
                 a.matmul(&a)?;
             }
             let got: Vec<f32> = batch?.to_vec1()?;
-            assert!(
-                (0..len).all(|i| got[i] == number(n, i)),
-                "batch {n} of {len}"
-            );
+            assert_eq!(got.len(), len);
+            assert_numbered(n, &got);
         }
     }
     Ok(())

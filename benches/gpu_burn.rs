@@ -33,10 +33,11 @@ mod on_gpu {
 
     use burn::data::dataloader::DataLoader as _;
     use burn::tensor::{DType, Device, Distribution, Int, Tensor};
-    use datapipes::{DataLoader, Graph};
     use datapipes_burn::{BurnLoader, IntoBurn};
 
-    use super::support::gpu::{Batches, FAST_STEP, Pixels, Rate, SIZE, Shards, run};
+    use super::support::gpu::{
+        Batches, FAST_STEP, Pixels, Rate, SIZE, Shards, assert_numbered, numbered, run,
+    };
 
     type Batch = (Tensor<4>, Tensor<1, Int>);
     type Step = dyn Fn(&Tensor<4>) -> Result<(), Box<dyn Error>>;
@@ -76,23 +77,17 @@ mod on_gpu {
 
     /// Asserts that batches arrive as they were made while the device computes.
     fn check(device: &Device) -> Result<(), Box<dyn Error>> {
-        let number = |n: u64, i: usize| ((n as usize * 1_000_003 + i) % 16_777_213) as f32;
         let a = Tensor::<2>::random([2048, 2048], Distribution::Default, device);
         for len in [1, 1000, 1 << 20, 3_333_333] {
-            let batches = Graph::range(0..12).try_map(move |n| {
-                datapipes::Tensor::from_vec((0..len).map(|i| number(n, i)).collect(), [len])
-            });
-            let loader = DataLoader::builder(batches).workers(2).build()?;
+            let loader = numbered(len)?;
             let loader: BurnLoader<_, Tensor<1>> = BurnLoader::new(loader, device);
             for (n, batch) in (0..).zip(loader.prefetch_to_device(1).iter()) {
                 for _ in 0..5 {
                     let _ = a.clone().matmul(a.clone());
                 }
                 let got = batch?.into_data().try_into_vec::<f32>()?;
-                assert!(
-                    (0..len).all(|i| got[i] == number(n, i)),
-                    "batch {n} of {len}"
-                );
+                assert_eq!(got.len(), len);
+                assert_numbered(n, &got);
             }
         }
         Ok(())

@@ -143,6 +143,24 @@ impl Shards {
     }
 }
 
+/// Makes twelve batches of so many numbers, to see whether they arrive as they were made.
+pub fn numbered(len: usize) -> Result<DataLoader<Tensor>, Box<dyn Error>> {
+    let batch = move |n| Tensor::from_vec((0..len).map(|i| number(n, i)).collect(), [len]);
+    let batches = Graph::range(0..12).try_map(batch);
+    Ok(DataLoader::builder(batches).workers(2).build()?)
+}
+
+/// Asserts that this batch of [`numbered`] has arrived as it was made.
+pub fn assert_numbered(n: u64, batch: &[f32]) {
+    let is_right = |(i, &got): (usize, &f32)| got == number(n, i);
+    let len = batch.len();
+    assert!(batch.iter().enumerate().all(is_right), "batch {n} of {len}");
+}
+
+fn number(n: u64, i: usize) -> f32 {
+    ((n as usize * 1_000_003 + i) % 16_777_213) as f32
+}
+
 /// Images per second, and the share of the time that the consumer waited for data.
 pub type Rate = Result<(f64, f64), Box<dyn Error>>;
 
