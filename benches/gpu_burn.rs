@@ -36,7 +36,7 @@ mod on_gpu {
     use datapipes_burn::{BurnLoader, IntoBurn};
 
     use super::support::gpu::{
-        Batches, FAST_STEP, Pixels, Rate, SIZE, Shards, assert_numbered, numbered, run,
+        Batches, FAST_STEP, IMAGES, Pixels, Rate, SIZE, Shards, assert_numbered, numbered, run,
     };
 
     type Batch = (Tensor<4>, Tensor<1, Int>);
@@ -117,7 +117,7 @@ mod on_gpu {
                 datapipes::Ok::<Batch>((images, labels.into_burn(device)?))
             },
         );
-        let loader = loader.prefetch_to_device(1);
+        let loader = loader.items(IMAGES).prefetch_to_device(1);
         run(
             || loader.iter(),
             |batch| {

@@ -13,7 +13,8 @@ use super::Lines;
 use super::pictures::picture;
 
 pub const SIZE: usize = 224;
-const IMAGES: u64 = 8192;
+/// Number of images in the shards.
+pub const IMAGES: usize = 8192;
 /// Images per second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last,
 /// 256 per batch.
 pub const FAST_STEP: f64 = 4000.0;
@@ -39,7 +40,7 @@ impl Shards {
     /// Writes the shards.
     pub fn new() -> Result<Self, Box<dyn Error>> {
         let folder = tempfile::tempdir()?;
-        let graph = Graph::range(0..IMAGES)
+        let graph = Graph::range(0..IMAGES as u64)
             .map_with_rng(|number, rng: &mut Rng| (number, picture(rng, 500, 375)));
         let mut shards = ShardWriter::new(folder.path().join("%04d.tar"))?.max_count(512);
         for picture in DataLoader::builder(graph).build()?.epoch(0).blocking() {
@@ -116,7 +117,7 @@ impl Shards {
         rate: impl Fn(Batches, usize) -> Rate,
     ) -> Result<(), Box<dyn Error>> {
         let (batch, pixels) = batches;
-        let steps = (IMAGES as usize / batch).min(64);
+        let steps = (IMAGES / batch).min(64);
         (0..3).try_for_each(|_| resident())?;
         let begun = Instant::now();
         (0..steps).try_for_each(|_| resident())?;
