@@ -31,8 +31,8 @@
 //! Morsels that are polled several times meanwhile are not distant, but long: they have more time. So do
 //! those that keep the threads busy: more of them would come no sooner.
 //! In the first round each morsel that met no queue makes room for one more, up to twice the number,
-//! as in TCP's slow start. The first answers also show how large the objects are, so that large ones get
-//! fewer.
+//! as in TCP's slow start, and near by up to what stays in the caches. The first answers also show how
+//! large the objects are, so that large ones get fewer.
 //!
 //! A morsel that begins when more are in flight than ever before may have to connect first, so its
 //! duration does not count after the first round.
@@ -67,6 +67,9 @@ const BUSY: u32 = 4;
 /// Bytes a nanosecond, 2 GB/s, of a fast link. After the first answers, which show how large and how far
 /// the objects are, no more are in flight than fill such a link.
 const FAST_LINK: f64 = 2.0;
+/// Bytes of the objects that may be in flight in the first round where the data is near, however few
+/// the first requests were: they stay in the caches.
+const CACHED: usize = 4 << 20;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
 /// Time, in nanoseconds, for which a request may wait in a queue: so short a queue costs neither memory
@@ -81,6 +84,8 @@ const ALWAYS: (f64, f64) = (4.0, 64.0);
 const SPARE: (f64, f64) = (2.0, 8.0);
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
+/// The same, of the mean of the first ones, beyond twice their number in the first round.
+const CROWDED_EARLY: f64 = 2.0;
 /// Maximum factor by which the number grows in one round.
 const MOST_GROWTH: f64 = 4.0;
 /// Number of rounds whose throughput counts.
@@ -124,6 +129,9 @@ pub(crate) struct Concurrency {
 struct Measured {
     /// Duration of a morsel that meets no queue, in nanoseconds, on average over a round.
     best: f64,
+    /// Time after which answers had begun to arrive, in nanoseconds, if that was seen before the first was
+    /// complete: a round trip, and one more to connect, are shorter.
+    answered: f64,
     /// Throughput of the last rounds, in morsels per nanosecond: of each as a whole, and while morsels
     /// were in flight. The first is less if a consumer wants many at times, and nothing in between.
     rates: VecDeque<(f64, f64)>,
@@ -200,6 +208,7 @@ impl Concurrency {
         let is_probing = best.is_none() && start.min(most) > PROBE;
         let measured = Measured {
             best: best.unwrap_or(f64::INFINITY),
+            answered: f64::INFINITY,
             rates: VecDeque::with_capacity(ROUNDS),
             round: Round::default(),
             age: 0.0,
@@ -235,9 +244,12 @@ impl Concurrency {
         let interval = if due > PROBE_TIME { due / 2 } else { due };
         let (earlier, now) = (self.looked_at as u64, self.size as u64);
         self.looked_at = self.size;
+        self.due = Some(due * 2);
         let arrives = polls > POLLS.0 * (now - earlier) + POLLS.1 * earlier;
+        if let (true, Some(measured)) = (arrives, &mut self.measured) {
+            measured.answered = measured.answered.min(due.as_nanos() as f64);
+        }
         if arrives || busy > interval / BUSY {
-            self.due = Some(due * 2);
             return;
         }
         let (last, most) = match bytes {
@@ -247,7 +259,6 @@ impl Concurrency {
         let times = due.min(last / 2).as_millis() / PROBE_TIME.as_millis();
         let size = (times as usize * self.far_size).min(most);
         self.size = size.max(self.size).min(self.most);
-        self.due = Some(due * 2).filter(|&due| due < last);
     }
 
     /// Returns the number found so far; during a trial, the number before it.
@@ -290,10 +301,16 @@ impl Concurrency {
 }
 
 impl Round {
-    /// Returns how many of its morsels fill a link of so many bytes a nanosecond; no limit is known if they
-    /// have no bytes.
-    fn fills(&self, link: f64) -> usize {
-        (link * self.took / self.bytes as f64) as usize
+    /// Returns how many of its morsels fill a fast link, whose round trip takes `longest` at most; no limit
+    /// is known if they have no bytes.
+    fn fills(&self, longest: f64) -> usize {
+        let took = self.took / self.counted as f64;
+        (FAST_LINK * took.min(longest) * self.morsels as f64 / self.bytes as f64) as usize
+    }
+
+    /// Returns how many of its morsels stay in the caches.
+    fn cached(&self) -> usize {
+        (CACHED * self.morsels / self.bytes.max(1)).min(ALWAYS.1 as usize)
     }
 }
 
@@ -315,7 +332,11 @@ impl Measured {
         round.morsels += 1;
         round.bytes += ended.bytes;
         round.wanted |= ended.wanted;
-        if is_first || !ended.connects {
+        let counts = match is_first {
+            true => size <= 2 * round.of,
+            false => !ended.connects,
+        };
+        if counts {
             round.counted += 1;
             round.took += took;
             round.squares += took * took;
@@ -333,8 +354,12 @@ impl Measured {
             if round.of > PROBE && round.morsels == LEAST_MORSELS {
                 return self.fit(size);
             }
-            let most = round.fills(FAST_LINK).min(2 * round.of);
-            let grows = ended.wanted && took < CROWDED * mean && size < most;
+            let (most, crowded) = match size < 2 * round.of {
+                true => (usize::MAX, CROWDED),
+                false => (round.cached(), CROWDED_EARLY),
+            };
+            let most = round.fills(self.answered).min(most);
+            let grows = ended.wanted && took < crowded * mean && size < most;
             return size + usize::from(grows);
         }
         let next = Round {
@@ -366,7 +391,7 @@ impl Measured {
         if !round.wanted {
             return size;
         }
-        self.record(rate, size.min(round.of) as f64 / mean);
+        self.record(rate, (size.min(round.of) as f64 / mean).max(rate));
         // A trial near by costs little, and what is known may be the time of a queue at first.
         let is_early = self.left == 1 && mean < SHORT && size <= 2 * PROBE;
         let part = (size / PART).max(LEAST_PART);
@@ -386,7 +411,7 @@ impl Measured {
 
     /// Returns the number to have in flight after the first answers, by their size and distance.
     fn fit(&mut self, size: usize) -> usize {
-        let most = self.round.fills(FAST_LINK).max(PROBE);
+        let most = self.round.fills(self.answered).max(PROBE);
         if size <= most {
             return size;
         }

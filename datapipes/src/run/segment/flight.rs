@@ -179,6 +179,12 @@ impl Flight {
         self.morsels.insert(morsel.id, morsel);
     }
 
+    /// Returns true if it is not known how far the data is, nor that it is near.
+    pub(super) fn is_early(&self) -> bool {
+        let is_first = self.complete == 0 && self.other_concurrency.deadline().is_some();
+        is_first || self.concurrency.deadline().is_some()
+    }
+
     /// Returns true if morsels that began as I/O are in flight.
     pub(super) fn has_io(&self) -> bool {
         self.io > 0
@@ -187,12 +193,8 @@ impl Flight {
     /// Begins more of the first morsels where none has completed by the deadline; see
     /// [`Concurrency::open`].
     pub(super) fn open(&mut self, polls: u64, busy: Duration) {
-        let requests = self
-            .morsels
-            .values()
-            .filter(|morsel| morsel.work == Work::Io);
-        let expected: Option<usize> = requests.map(|morsel| morsel.expected).sum();
-        let each = expected.map(|bytes| bytes / self.io.max(1));
+        let expected: Option<usize> = self.morsels.values().map(|morsel| morsel.expected).sum();
+        let each = expected.and_then(|bytes| bytes.checked_div(self.items));
         self.concurrency.open(polls, busy, each);
     }
 

@@ -455,7 +455,7 @@ impl Spawning {
         };
         let (work, spawner) = (self.flight.work, &*self.settings.spawner);
         let arrivals = self.flight.arrivals.as_ref();
-        let is_early = work == Work::Io && self.flight.concurrency.deadline().is_some();
+        let is_early = self.flight.is_early();
         let expected = is_early.then(|| shared.chain.expected_weight(chunk));
         let mut morsel = Morsel::start(taken, needed, work, credit, shared, spawner, arrivals);
         morsel.expected = expected.flatten();
