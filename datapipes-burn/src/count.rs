@@ -55,10 +55,15 @@ impl Count {
                 if rows { Unit::Rows } else { Unit::Each(each) },
             ),
             (None, None, Some(batches)) => (batches, Unit::Batch),
-            (None, _, None) => {
-                return config(
-                    "burn wants to know how many items an epoch has, and the graph does not: give `items`",
-                );
+            (None, each, None) => {
+                let also = if rows || each.is_some() {
+                    ""
+                } else {
+                    ", and `batch_size`"
+                };
+                return config(&format!(
+                    "burn wants to know how many items an epoch has, and the graph does not: give `items`{also}"
+                ));
             }
         };
         Ok(Count {
@@ -200,7 +205,9 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let said = |given, batches, rows| Count::new(given, batches, rows).unwrap_err().to_string();
-        assert!(said(given(None, Some(4)), None, true).contains("give `items`"));
+        assert!(said(given(None, Some(4)), None, false).ends_with("give `items`"));
+        assert!(said(given(None, None), None, true).ends_with("give `items`"));
+        assert!(said(given(None, None), None, false).ends_with("give `items`, and `batch_size`"));
         assert!(said(given(Some(4), None), None, false).contains("give `batch_size`"));
     }
 
