@@ -2,12 +2,14 @@
 //!
 //! `cargo bench --features http --bench flight [-- --json] [CASE...]`. A case is a size and a link, such
 //! as `115kB,rtt=20` (`listed`: the sizes of objects are known), or a size and `local`, files in the
-//! page cache (`local,open=5`: each opened after 5 ms); without one all run, about twelve minutes. For each, a pass over all objects is
-//! timed with every number of a grid and with none given, in turn, each time by a new loader over
-//! new connections (`first epoch`), and by a loader that has read them once (`second epoch`). Prints
-//! the rate found beside the best of the grid, and the number in flight at the end beside the best
-//! one. The server runs in a process of its own on the same cores, and models the link
-//! (`examples/support/link.rs`).
+//! page cache (`local,open=5`: each opened after 5 ms); without one all run, in 25 minutes.
+//!
+//! For each, a pass over all objects is timed with every number of a grid and with none given, in
+//! turn, each time by a new loader over new connections (`first epoch`), and by a loader that has read
+//! them once (`second epoch`); also by a new loader with the settings that another has saved
+//! (`first epoch, saved`). Prints the rate found beside the best of the grid, and the number in flight
+//! at the end beside the best one. The server runs in a process of its own on the same cores, and
+//! models the link (`examples/support/link.rs`).
 
 #[path = "../examples/support/link.rs"]
 mod link;
@@ -48,6 +50,15 @@ const LINKS: [(&str, &[usize]); 12] = [
     ("local,open=5", &[16, 32, 64, 128, 256]),
 ];
 
+/// Where a loader has its number in flight from.
+#[derive(Clone, Copy)]
+enum Number {
+    Given(usize),
+    Found,
+    /// Found by an earlier loader, which saved it.
+    Saved,
+}
+
 /// Passes with each number. The passes of all numbers are made in turn.
 const ROUNDS: usize = 3;
 /// Share of the best fixed number's rate to reach.
@@ -66,6 +77,7 @@ fn main() -> Result<(), BoxError> {
         let link = Link::noise(objects, size)?;
         let sizes = Link::sizes(objects, size);
         let folder = tempfile::tempdir()?;
+        let saved = folder.path().join("settings.json");
         let mut run = 0;
         for (profile, grid) in LINKS {
             let case = format!("{name},{profile}");
@@ -81,13 +93,13 @@ fn main() -> Result<(), BoxError> {
                 true => write(folder.path(), objects, size)?,
                 false => Vec::new(),
             };
-            let settings: Vec<Option<usize>> =
-                grid.iter().copied().map(Some).chain([None]).collect();
+            let given = grid.iter().copied().map(Number::Given);
+            let settings: Vec<Number> = given.chain([Number::Found, Number::Saved]).collect();
             // By epoch and setting: the rate of each round, and the number in flight.
             let mut rates = [(); 2].map(|()| vec![Vec::new(); settings.len()]);
             let mut numbers = [(); 2].map(|()| vec![Vec::new(); settings.len()]);
             for _ in 0..ROUNDS {
-                for (place, &in_flight) in settings.iter().enumerate() {
+                for (place, &number) in settings.iter().enumerate() {
                     // A link that no other pass has used.
                     run += 1;
                     let graph = match profile.strip_prefix("local") {
@@ -102,32 +114,29 @@ fn main() -> Result<(), BoxError> {
                         Some("") => Graph::from_vec(files.clone()),
                         Some(_) => Graph::from_vec(files.clone()).pipe(OPEN),
                     };
-                    let passes = passes(graph, objects, in_flight)?;
+                    let passes = passes(graph, objects, number, &saved)?;
                     for (epoch, (seconds, number)) in passes.into_iter().enumerate() {
                         rates[epoch][place].push(objects as f64 / seconds);
                         numbers[epoch][place].push(number as f64);
                     }
                 }
             }
-            let epochs = ["first epoch", "second epoch"].iter().zip(numbers);
-            for ((epoch, mut numbers), mut rates) in epochs.zip(rates) {
-                let none_given = "the last has no number given";
-                let found = rates.pop().expect(none_given);
-                let number_found = median(numbers.pop().expect(none_given));
-                let best = grid
-                    .iter()
-                    .zip(rates)
-                    .map(|(number, rates)| (median(rates), number));
-                let (best, number) = best
-                    .max_by(|a, b| a.0.total_cmp(&b.0))
-                    .expect("a grid has numbers");
-                let found = median(found);
-                let beside = format!("{number} in flight; here {number_found}");
+            let (found, saved) = (grid.len(), grid.len() + 1);
+            for (epoch, place, name) in [
+                (0, found, "first epoch"),
+                (0, saved, "first epoch, saved"),
+                (1, found, "second epoch"),
+            ] {
+                let rate = |place: usize| median(rates[epoch][place].clone());
+                let best = (0..grid.len()).max_by(|&a, &b| rate(a).total_cmp(&rate(b)));
+                let best = best.expect("a grid has numbers");
+                let number = median(numbers[epoch][place].clone());
+                let beside = format!("{} in flight; here {number}", grid[best]);
                 lines.print(
-                    &format!("{case}, {epoch}"),
-                    found,
-                    (&beside, best),
-                    found / best,
+                    &format!("{case}, {name}"),
+                    rate(place),
+                    (&beside, rate(best)),
+                    rate(place) / rate(best),
                     GOAL,
                 );
             }
@@ -158,18 +167,21 @@ fn remote(url: &str, objects: usize, sizes: &[u64]) -> Result<Graph<FileRef>, Bo
 }
 
 /// Reads objects twice, and returns the seconds of each epoch, with the number that may be in flight
-/// at its end.
+/// at its end. A number that is found is saved.
 fn passes(
     graph: Graph<FileRef>,
     objects: usize,
-    in_flight: Option<usize>,
+    number: Number,
+    saved: &Path,
 ) -> Result<[(f64, u64); 2], BoxError> {
     let graph = graph.load_files().batch(64);
-    let mut builder = DataLoader::builder(graph).workers(2);
-    if let Some(in_flight) = in_flight {
-        builder = builder.concurrency(in_flight);
+    let builder = DataLoader::builder(graph).workers(2);
+    let loader = match number {
+        Number::Given(number) => builder.concurrency(number),
+        Number::Found => builder,
+        Number::Saved => builder.settings_from(saved)?,
     }
-    let loader = builder.build()?;
+    .build()?;
     let mut passes = [(0.0, 0); 2];
     for (epoch, pass) in passes.iter_mut().enumerate() {
         let (begun, mut read) = (Instant::now(), 0);
@@ -180,6 +192,9 @@ fn passes(
         let seconds = begun.elapsed().as_secs_f64();
         let stats = loader.stats().ok_or("figures of the epoch")?;
         *pass = (seconds, stats.segments[0].concurrency);
+    }
+    if matches!(number, Number::Found) {
+        loader.save_settings(saved)?;
     }
     Ok(passes)
 }

@@ -194,6 +194,8 @@ fn a_slow_first_answer_holds_back_none_of_the_others() {
 #[test]
 fn five_are_asked_for_where_four_came_through() {
     const BATCH: usize = 16;
+    /// Number of small objects near by that may be in flight from the first answers on.
+    const NEAR: usize = 64;
     let desk = Desk::new();
     let worst = Arc::new(AtomicUsize::new(0));
     let (asked, most) = (desk.clone(), worst.clone());
@@ -202,9 +204,10 @@ fn five_are_asked_for_where_four_came_through() {
         async move {
             desk.begin();
             let (begun, ended) = *desk.0.borrow();
-            // At the start as many as a batch needs; then five for four. What has ended may not be
-            // delivered yet.
-            let allowed = BATCH + ended + ended / 4 + 2;
+            // At the start as many as a batch needs; two for each that ended, until those of near objects
+            // are in flight; then five for four. What has ended may not be delivered yet.
+            let started = (BATCH + ended).min(NEAR);
+            let allowed = started + ended + ended / 4 + 2;
             most.fetch_max(begun.saturating_sub(allowed), SeqCst);
             tokio::task::yield_now().await;
             desk.end();
