@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 
 use datapipes::index::Weighted;
 use datapipes::pipes::{Shuffle, Stop};
-use datapipes::{Checkpoint, DataLoader, Epoch, Error, Graph, Indexed, Order, Uneven};
+use datapipes::{Checkpoint, DataLoader, Epoch, Error, Graph, Indexed, OnError, Order, Uneven};
 use datapipes_io::formats::TarWriter;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::InMemory;
 
 type Make = fn() -> Graph<u64>;
+
+/// Number of items of `skipped` that fail, each of which has two copies.
+const FAILURES: u64 = 27;
 
 /// Each with a name that stays.
 const GRAPHS: &[(&str, Make)] = &[
@@ -59,6 +62,15 @@ const GRAPHS: &[(&str, Make)] = &[
     ("forked", || {
         let [a, b] = Graph::range(0..200).shuffle(30).fork();
         a.zip(b.filter(|n| n % 2 == 0)).map(|(a, b)| a * 1000 + b)
+    }),
+    // Both outputs have each error, and one is ahead, so that a checkpoint has copies that are still to come.
+    ("skipped", || {
+        let numbers = Graph::range(0..300).shuffle(20).try_map(|n| match n % 11 {
+            3 => Err(Error::corrupt("a bad number")),
+            _ => datapipes::Ok(n),
+        });
+        let [a, b] = numbers.demux(|n| usize::from(n % 3 == 0));
+        Graph::mix([(a, 3.0), (b, 1.0)])
     }),
     ("sampled", || {
         Graph::range(0..500)
@@ -224,7 +236,7 @@ fn loader(name: &str, make: Make, workers: usize, order: Order) -> DataLoader<u6
     let builder = if name == RANK {
         builder.rank(1, 3).uneven(Uneven::Drop)
     } else {
-        builder
+        builder.on_error(OnError::skip(FAILURES))
     };
     builder.build().unwrap()
 }
