@@ -50,7 +50,7 @@ const LINKS: [(&str, &[usize]); 12] = [
     ("local,open=5", &[16, 32, 64, 128, 256]),
 ];
 
-/// Where a loader has its number in flight from.
+/// Origin of a loader's number in flight.
 #[derive(Clone, Copy)]
 enum Number {
     Given(usize),

@@ -117,8 +117,10 @@ mod on_gpu {
                 datapipes::Ok::<Batch>((images, labels.into_burn(device)?))
             },
         );
-        let loader = loader.items(IMAGES).batch_size(batches.0);
-        let loader = loader.prefetch_to_device(1);
+        let loader = loader
+            .items(IMAGES)
+            .batch_size(batches.0)
+            .prefetch_to_device(1);
         run(
             || loader.iter(),
             |batch| {

@@ -1,5 +1,5 @@
-//! The number of requests in flight: at first the number that the first batch needs, then five for
-//! every four that complete.
+//! The number of requests in flight: at first the number that the first batch needs, near by two for
+//! each that completes up to 64, then five for every four that complete.
 
 use std::ops::Range;
 use std::sync::Arc;

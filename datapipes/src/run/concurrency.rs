@@ -67,8 +67,8 @@ const BUSY: u32 = 4;
 /// Bytes a nanosecond, 2 GB/s, of a fast link. After the first answers, which show how large and how far
 /// the objects are, no more are in flight than fill such a link.
 const FAST_LINK: f64 = 2.0;
-/// Bytes of the objects that may be in flight in the first round where the data is near, however few
-/// the first requests were: they stay in the caches.
+/// Bytes in flight up to which the first round goes on growing where the data is near: they stay in the
+/// caches.
 const CACHED: usize = 4 << 20;
 /// Number in flight, in multiples of what fills the bottleneck.
 const GAIN: f64 = 1.5;
@@ -84,7 +84,8 @@ const ALWAYS: (f64, f64) = (4.0, 64.0);
 const SPARE: (f64, f64) = (2.0, 8.0);
 /// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.3;
-/// The same, of the mean of the first ones, beyond twice their number in the first round.
+/// Multiple of the mean duration of the first morsels that indicates a queue in the first round, once it
+/// has more than twice as many in flight as it began with.
 const CROWDED_EARLY: f64 = 2.0;
 /// Maximum factor by which the number grows in one round.
 const MOST_GROWTH: f64 = 4.0;
@@ -129,8 +130,8 @@ pub(crate) struct Concurrency {
 struct Measured {
     /// Duration of a morsel that meets no queue, in nanoseconds, on average over a round.
     best: f64,
-    /// Time after which answers had begun to arrive, in nanoseconds, if that was seen before the first was
-    /// complete: a round trip, and one more to connect, are shorter.
+    /// Time after which answers had begun to arrive, in nanoseconds, or infinity if the first was complete
+    /// before that was seen. No round trip is longer.
     answered: f64,
     /// Throughput of the last rounds, in morsels per nanosecond: of each as a whole, and while morsels
     /// were in flight. The first is less if a consumer wants many at times, and nothing in between.
@@ -301,8 +302,8 @@ impl Concurrency {
 }
 
 impl Round {
-    /// Returns how many of its morsels fill a fast link, whose round trip takes `longest` at most; no limit
-    /// is known if they have no bytes.
+    /// Returns how many of its morsels fill a link of [`FAST_LINK`] whose round trip takes `longest` at
+    /// most, and [`usize::MAX`] if they have no bytes.
     fn fills(&self, longest: f64) -> usize {
         let took = self.took / self.counted as f64;
         (FAST_LINK * took.min(longest) * self.morsels as f64 / self.bytes as f64) as usize
@@ -332,6 +333,7 @@ impl Measured {
         round.morsels += 1;
         round.bytes += ended.bytes;
         round.wanted |= ended.wanted;
+        // The mean of the first round stays that of its first morsels: later ones wait for each other.
         let counts = match is_first {
             true => size <= 2 * round.of,
             false => !ended.connects,
@@ -391,6 +393,7 @@ impl Measured {
         if !round.wanted {
             return size;
         }
+        // More may have been in flight than the round began with.
         self.record(rate, (size.min(round.of) as f64 / mean).max(rate));
         // A trial near by costs little, and what is known may be the time of a queue at first.
         let is_early = self.left == 1 && mean < SHORT && size <= 2 * PROBE;

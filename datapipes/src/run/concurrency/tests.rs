@@ -500,7 +500,7 @@ fn large_objects_whose_queue_hides_the_round_trip_are_few() {
             ..ended(300.0 * 1e6, complete, 300 * MS, true)
         });
     }
-    // What fills 2 GB/s over 64 ms.
+    // A link of 2 GB/s carries as many in 64 ms.
     assert_eq!(window.size(), 32);
 }
 

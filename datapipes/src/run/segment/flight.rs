@@ -179,7 +179,7 @@ impl Flight {
         self.morsels.insert(morsel.id, morsel);
     }
 
-    /// Returns true if it is not known how far the data is, nor that it is near.
+    /// Returns true if nothing has shown yet whether the data is near or far.
     pub(super) fn is_early(&self) -> bool {
         let is_first = self.complete == 0 && self.other_concurrency.deadline().is_some();
         is_first || self.concurrency.deadline().is_some()
