@@ -247,8 +247,13 @@ impl Concurrency {
         self.looked_at = self.size;
         self.due = Some(due * 2);
         let arrives = polls > POLLS.0 * (now - earlier) + POLLS.1 * earlier;
-        if let (true, Some(measured)) = (arrives, &mut self.measured) {
-            measured.answered = measured.answered.min(due.as_nanos() as f64);
+        if let Some(measured) = &mut self.measured {
+            measured.answered = match arrives || busy > interval / 2 {
+                true => measured.answered.min(due.as_nanos() as f64),
+                // What kept the threads busy before was the client's own start.
+                false if polls < now => f64::INFINITY,
+                false => measured.answered,
+            };
         }
         if arrives || busy > interval / BUSY {
             return;
@@ -418,9 +423,12 @@ impl Measured {
         if size <= most {
             return size;
         }
-        // Those that are in flight already take longer than fewer would.
+        // Those that are in flight already take longer than fewer would, and so do the first after them.
+        // The first answers had to connect, so a round trip is about half of the time until they came. A
+        // trial corrects a duration that is too short, while one that is too long is never seen.
+        self.best = self.answered / 2.0;
         self.round = Round {
-            of: size,
+            of: size + most,
             settles: true,
             ..Round::default()
         };
