@@ -54,6 +54,11 @@ impl ItemCost {
         self.add(ns, if is_early { 0.5 } else { 0.2 });
     }
 
+    /// Records that the last items cost no more than this, in nanoseconds.
+    pub(super) fn is_at_most(&mut self, ns: f64) {
+        self.ns = self.ns.min(ns);
+    }
+
     fn add(&mut self, ns: f64, weight: f64) {
         self.ns = match self.probes {
             0 => ns,
@@ -106,6 +111,22 @@ impl ItemCost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn single_items_that_are_measured_first_do_not_make_a_chain_expensive() {
+        let mut cost = ItemCost::default();
+        // Most of it is the poll that each of them has for itself.
+        [5_000.0, 450.0, 350.0, 350.0].map(|ns| cost.learn(ns));
+        assert!(cost.is_known() && !cost.is_expensive(0) && cost.is_expensive(17));
+        // Chunks come quickly, and only the first of them is timed.
+        cost.learn(60.0);
+        (0..7).for_each(|_| cost.is_at_most(80.0));
+        assert!(!cost.is_expensive(17) && cost.is_cheap());
+        // A chunk that takes longer counts as before.
+        (0..4).for_each(|_| cost.learn(1_000.0));
+        cost.is_at_most(1_000.0);
+        assert!(cost.is_expensive(17));
+    }
 
     #[test]
     fn a_cold_first_item_is_soon_forgotten_and_a_slow_one_later_changes_little() {

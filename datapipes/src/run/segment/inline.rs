@@ -1,6 +1,7 @@
 //! A segment's chain on the thread of its reader.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ use crate::sync::lock;
 pub(super) struct InlineChain {
     chunks: Box<dyn ErasedChunks>,
     input: Arc<Mutex<SegmentInput>>,
+    /// True if the chain sees the end of its input.
+    is_shut: bool,
+    taking: Arc<Taking>,
     log: InputLog,
     gauge: Arc<SegmentGauge>,
     /// Number of polls since the cost is known; `None` before.
@@ -28,10 +32,24 @@ pub(super) struct InlineChain {
     position: u64,
     /// Time spent since items were last taken from the input.
     own_ns: u64,
-    /// End of the last poll.
-    polled_at: Instant,
+    /// End of the last poll that took items from the input.
+    taken_at: Instant,
     /// Number of polls since the last one that was timed.
     untimed: u32,
+}
+
+/// Items taken from the input in one poll of the chain. All of this is on one thread; a lock would cost as
+/// much as some items.
+#[derive(Default)]
+struct Taking {
+    /// Maximum number of items to take at once.
+    limit: AtomicUsize,
+    /// True if the poll is timed.
+    is_timed: AtomicBool,
+    /// Nanoseconds spent upstream, if so.
+    above_ns: AtomicU64,
+    /// Number of items taken.
+    items: AtomicU64,
 }
 
 /// Interval of timed polls while they are quick: reading the clock four times costs as much as many
@@ -48,7 +66,11 @@ impl InlineChain {
         };
         let (chain, gauge) = (&shared.chain, shared.gauge.clone());
         gauge.inline.store(polls.is_some(), Relaxed);
-        let tapped = chain.input.restore(Box::new(InlineInput(input.clone())));
+        let taking = Arc::<Taking>::default();
+        let tapped = chain.input.restore(Box::new(InlineInput {
+            input: input.clone(),
+            taking: taking.clone(),
+        }));
         let items = match &log {
             InputLog::InOrder(log) => {
                 let (above, shared) = (input.clone(), shared.clone());
@@ -63,12 +85,14 @@ impl InlineChain {
         InlineChain {
             chunks: chain.output().erase(items),
             input,
+            is_shut: false,
+            taking,
             position: log.position(),
             log,
             gauge,
             polls,
             own_ns: 0,
-            polled_at: Instant::now(),
+            taken_at: Instant::now(),
             untimed: 0,
         }
     }
@@ -87,19 +111,15 @@ impl InlineChain {
             Some(polls) => (32 << (polls / 16).min(5), demand),
         };
         let is_timed = self.untimed == 0;
-        let is_shut = {
-            let mut input = lock(&self.input);
-            (input.limit, input.is_timed) = (limit, is_timed);
-            (input.above_ns, input.items) = (0, 0);
-            input.is_shut
-        };
+        let taking = &self.taking;
+        taking.limit.store(limit, Relaxed);
+        taking.is_timed.store(is_timed, Relaxed);
+        taking.above_ns.store(0, Relaxed);
+        taking.items.store(0, Relaxed);
         let begun = is_timed.then(Instant::now);
         let polled = self.chunks.poll_chunk(cx, demand);
         let now = Instant::now();
-        let (above_ns, items) = {
-            let input = lock(&self.input);
-            (input.above_ns, input.items)
-        };
+        let (above_ns, items) = (taking.above_ns.load(Relaxed), taking.items.load(Relaxed));
         let own = match begun {
             Some(begun) => nanos(now - begun).saturating_sub(above_ns),
             None => cost.ns() * items,
@@ -107,33 +127,38 @@ impl InlineChain {
         self.gauge.busy_ns.fetch_add(own, Relaxed);
         // One item may give output for many polls; they are all part of its cost.
         self.own_ns += own;
+        let mut is_quick = false;
         if items > 0 {
             self.gauge.items_in.fetch_add(items, Relaxed);
             let own = std::mem::take(&mut self.own_ns);
             if is_timed {
                 cost.learn(own as f64 / items as f64);
             }
+            // The time since items were last taken bounds what these cost: less than the single items
+            // that were measured first, each with a poll of its own. If it is short, none was expensive,
+            // and the next poll need not be timed.
+            let most = nanos(now - self.taken_at) as f64 / items as f64;
+            cost.is_at_most(most);
+            is_quick = most < INLINE_NS;
+            self.taken_at = now;
         }
-        // The time since the last poll bounds what its items cost: if it is short, none was expensive, and
-        // the next poll need not be timed.
-        let is_quick = (nanos(now - self.polled_at) as f64) < INLINE_NS * items as f64;
         self.untimed = match is_quick && self.polls.is_some() {
             true => (self.untimed + 1) % SAMPLE,
             false => 0,
         };
-        self.polled_at = now;
         match &polled {
-            Poll::Ready(None) => return (!is_shut).then_some(polled),
+            Poll::Ready(None) => return (!self.is_shut).then_some(polled),
             Poll::Ready(Some(chunk)) => {
                 self.log.gave(self.position, chunk.len);
                 self.position += chunk.len as u64;
             }
             Poll::Pending => {}
         }
-        if !is_shut && (self.polls.is_some() || cost.is_known()) {
+        if !self.is_shut && (self.polls.is_some() || cost.is_known()) {
             let is_expensive = cost.is_expensive(self.polls.unwrap_or(0));
             if is_expensive {
                 lock(&self.input).set_inline(false);
+                self.is_shut = true;
             }
             self.gauge.inline.store(!is_expensive, Relaxed);
             self.polls = Some(self.polls.map_or(0, |polls| polls.wrapping_add(1)));
@@ -147,20 +172,25 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// The input of an inline chain.
-struct InlineInput(Arc<Mutex<SegmentInput>>);
+struct InlineInput {
+    input: Arc<Mutex<SegmentInput>>,
+    taking: Arc<Taking>,
+}
 
 impl ErasedChunks for InlineInput {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> ChunkPoll {
-        let mut input = lock(&self.0);
+        let (mut input, taking) = (lock(&self.input), &self.taking);
         if input.is_shut {
             return Poll::Ready(None);
         }
-        let demand = demand.at_most(input.limit);
-        let begun = input.is_timed.then(Instant::now);
+        let demand = demand.at_most(taking.limit.load(Relaxed));
+        let begun = taking.is_timed.load(Relaxed).then(Instant::now);
         let polled = input.poll(cx, demand);
-        input.above_ns += begun.map_or(0, |begun| nanos(begun.elapsed()));
+        if let Some(begun) = begun {
+            taking.above_ns.fetch_add(nanos(begun.elapsed()), Relaxed);
+        }
         if let Poll::Ready(Some(chunk)) = &polled {
-            input.items += chunk.len as u64;
+            taking.items.fetch_add(chunk.len as u64, Relaxed);
         }
         polled
     }

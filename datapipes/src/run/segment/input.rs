@@ -54,14 +54,6 @@ pub(super) struct SegmentInput {
     pub taken: u64,
     /// True if an inline chain sees the end of its input.
     pub is_shut: bool,
-    /// Maximum number of items that an inline chain may take at once.
-    pub limit: usize,
-    /// True if the current poll of an inline chain is timed.
-    pub is_timed: bool,
-    /// Nanoseconds spent upstream in it, if so.
-    pub above_ns: u64,
-    /// Number of items taken in the current poll of an inline chain.
-    pub items: u64,
 }
 
 impl SegmentInput {

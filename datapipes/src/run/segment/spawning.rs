@@ -118,10 +118,6 @@ impl Spawning {
             ended: false,
             taken: 0,
             is_shut: true,
-            limit: 1,
-            is_timed: true,
-            above_ns: 0,
-            items: 0,
         };
         // Pieces of one item, as long as the cost is not known, cost processes more than threads.
         let known = match settings.processes {
