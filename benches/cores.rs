@@ -120,10 +120,7 @@ fn w1(lines: &Lines, numbers: &[usize]) -> Result<(), BoxError> {
                 }
             });
         };
-        let graph = list_files(folder.path(), "*.tar")
-            .load_files()
-            .untar()
-            .samples();
+        let graph = list_files(folder.path(), "*.tar").stream_untar().samples();
         let loader = DataLoader::builder(graph.batch(256))
             .workers(workers)
             .build()?;

@@ -57,8 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let build = |workers| {
         let graph = list_files(&dir, "*.tar")
-            .load_files()
-            .untar()
+            .stream_untar()
             .samples()
             .batch(256);
         DataLoader::builder(graph)

@@ -97,8 +97,7 @@ fn run() -> Result<(), BoxError> {
 fn graph(folder: &Path) -> Graph<Tensor> {
     list_files(folder, "*.tar")
         .shuffle(4)
-        .load_files()
-        .untar()
+        .stream_untar()
         .samples()
         .shuffle(64)
         .try_map(|sample| decode(sample.get("png")?))

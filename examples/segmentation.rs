@@ -137,8 +137,7 @@ fn run() -> Result<(), BoxError> {
 
     let graph: Graph<ItemBatch> = list_files(folder, "**/*.tar")
         .shuffle(100)
-        .load_files()
-        .untar()
+        .stream_untar()
         .samples()
         .shuffle(100)
         .named("shuffle samples")

@@ -110,7 +110,7 @@ fn w1(args: &Args) -> Result<(), BoxError> {
             .load_files()
             .map(|file| file.data)
     } else {
-        let samples = list_files(data, "**/*.tar").load_files().untar().samples();
+        let samples = list_files(data, "**/*.tar").stream_untar().samples();
         samples.try_map(|mut sample| sample.take("jpg"))
     };
     let mut meter = Meter::new(

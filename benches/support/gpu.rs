@@ -79,8 +79,7 @@ impl Shards {
         };
         let graph = list_files(self.folder.path(), "*.tar")
             .shuffle(1000)
-            .load_files()
-            .untar()
+            .stream_untar()
             .samples()
             .shuffle(1000)
             .named("shuffle samples")

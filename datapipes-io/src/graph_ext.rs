@@ -175,8 +175,9 @@ pub trait FileGraphExt: Sized {
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
     /// Yields the same files as `load_files().untar()`, but no archive is ever whole in memory, and
-    /// its first member comes before the rest is read. A member is a slice of a piece that arrived,
-    /// or a copy if it spans several pieces. A compressed archive is read whole first. See
+    /// its first member comes before the rest is read. A local archive is also read faster, since its
+    /// pieces stay in the caches. A member is a slice of a piece that arrived, or a copy if it spans
+    /// several pieces. A compressed archive is read whole first. See
     /// [`StreamUntar`] for the rules.
     ///
     /// # Errors

@@ -102,8 +102,7 @@ impl Pictures {
                 list_files(folder, "train-*.tar")
                     .shuffle(100)
                     .sharding_filter()
-                    .load_files()
-                    .untar()
+                    .stream_untar()
                     .samples()
                     .shuffle(2000)
                     .named("shuffle samples"),
@@ -130,12 +129,9 @@ impl Pictures {
     /// [`training_batches`](Images::training_batches).
     pub fn test_batches(&self, batch: usize) -> Graph<(Tensor, Tensor)> {
         let images = match &self.data {
-            Data::Shards(folder) => decoded(
-                list_files(folder, "test-*.tar")
-                    .load_files()
-                    .untar()
-                    .samples(),
-            ),
+            Data::Shards(folder) => {
+                decoded(list_files(folder, "test-*.tar").stream_untar().samples())
+            }
             Data::Indexed([_, test]) => unpacked(test.clone().fetch()),
         };
         let normalize = self.normalize;

@@ -1,5 +1,7 @@
 //! The bytes of a file as they arrive from a store or from memory.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use datapipes::{Error, Result};
 use futures::stream::Fuse;
@@ -7,7 +9,7 @@ use futures::{FutureExt, StreamExt};
 
 use crate::FileRef;
 use crate::file::readable;
-use crate::stores::local::open_file;
+use crate::stores::local::{Buffers, MOST_IDLE, open_file};
 use crate::stores::{Body, Get, Object};
 
 /// Size below which a piece is copied: it may be a slice of a network buffer, which would stay in
@@ -30,12 +32,21 @@ pub(super) struct Arriving {
 
 impl Arriving {
     pub(super) async fn open(file: &FileRef, get: Get) -> Result<Arriving> {
+        Arriving::open_into(&Buffers::new(MOST_IDLE), file, get).await
+    }
+
+    /// Opens a file, whose pieces are read into memory of earlier ones if it is a local one.
+    pub(super) async fn open_into(
+        buffers: &Arc<Buffers>,
+        file: &FileRef,
+        get: Get,
+    ) -> Result<Arriving> {
         let is_part = get.range.is_some();
         let object = match file.store() {
             Some(store) => store.get(&file.name(), get).await?,
             None => {
                 let url = readable(file.path.as_os_str().as_encoded_bytes()).into_owned();
-                open_file(file.path.clone(), &file.name(), url, get).await?
+                open_file(file.path.clone(), &file.name(), url, get, buffers.clone()).await?
             }
         };
         let len = object.len();

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use datapipes::{Arity, Chunk, Context, Error, Hints, Item, Items, Pipe, Result, Work};
 use futures::{StreamExt, stream};
 
-use super::local::buffers::Buffers;
-use super::local::failed;
 use super::local::read::{Content, FileReader};
+use super::local::{Buffers, MOST_IDLE, failed};
 use super::pieces::pooled;
 use crate::file::readable;
 use crate::stores::{Get, Store};
@@ -46,7 +45,7 @@ pub struct LoadFiles {
 impl Default for LoadFiles {
     fn default() -> Self {
         LoadFiles {
-            buffers: Buffers::new(256 << 20),
+            buffers: Buffers::new(MOST_IDLE),
         }
     }
 }

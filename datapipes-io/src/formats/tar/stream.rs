@@ -1,5 +1,7 @@
 //! Opens tar archives while they arrive.
 
+use std::sync::Arc;
+
 use datapipes::{Children, Context, Emitter, Error, Hints, Items, Origin, Pipe, Result, Work};
 
 use super::ends::Trailing;
@@ -9,15 +11,17 @@ use super::walk::{Step, Walker};
 use crate::formats::FileEntry;
 use crate::formats::arriving::Arriving;
 use crate::stores::Get;
+use crate::stores::local::{Buffers, MOST_IDLE};
 use crate::{File, FileRef};
 
 /// Opens tar archives while they arrive; see
 /// [`FileGraphExt::stream_untar`](crate::FileGraphExt::stream_untar).
 ///
-/// - An archive is read in the pieces in which its store returns it, 4 MiB for a local file. Pieces
-///   under 256 KiB are copied into pieces of up to 1 MiB, without waiting for more bytes. A member
-///   is a slice of its piece, or, if it spans pieces, copied together once. Memory therefore holds
-///   one piece of an archive, and the members in use, each with its piece.
+/// - An archive is read in the pieces in which its store returns it. Those of a local file have 4 MiB, in
+///   memory that is reused, and are read by the workers while reads seldom wait, as by
+///   [`LoadFiles`](crate::LoadFiles). Pieces under 256 KiB are copied into pieces of up to 1 MiB, without
+///   waiting for more bytes. A member is a slice of its piece, or, if it spans pieces, copied together
+///   once. Memory therefore holds one piece of an archive, and the members in use, each with its piece.
 /// - A member larger than [`max_member`](StreamUntar::max_member) is refused before its bytes are
 ///   collected. A size beyond the end of an object of known length is an error at once.
 /// - An archive that is compressed, recognized by its first bytes as by
@@ -33,6 +37,7 @@ use crate::{File, FileRef};
 pub struct StreamUntar {
     tar: Tar,
     max_member: u64,
+    buffers: Arc<Buffers>,
 }
 
 impl Default for StreamUntar {
@@ -40,6 +45,7 @@ impl Default for StreamUntar {
         StreamUntar {
             tar: Tar::new(),
             max_member: 8 << 30,
+            buffers: Buffers::new(MOST_IDLE),
         }
     }
 }
@@ -102,6 +108,7 @@ impl Pipe<FileRef> for StreamUntar {
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
+            .seldom_waits(true)
             .children(true)
             .settings(self.tar.ends.settings())
     }
@@ -136,7 +143,7 @@ const STEP: usize = 1 << 20;
 
 impl StreamUntar {
     async fn read(&self, file: &FileRef, out: &mut Out<'_>, cx: &Context) -> Result<()> {
-        let mut arriving = Arriving::open(file, Get::default()).await?;
+        let mut arriving = Arriving::open_into(&self.buffers, file, Get::default()).await?;
         let Some(first) = arriving.first(BLOCK).await? else {
             return Err(Error::truncated("an empty file where an archive is due"));
         };

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+/// Most bytes of idle buffers of a pool, unless a user says otherwise.
+pub(crate) const MOST_IDLE: usize = 256 << 20;
 /// Size above which an allocation is first tried without aborting.
 const ASK: usize = 1 << 30;
 /// Time after which buffers that were idle all the time go back to the system.
@@ -21,7 +23,7 @@ const CLOCK: usize = 1 << 20;
 
 /// A pool of idle buffers, bounded in bytes.
 #[derive(Debug)]
-pub(in crate::stores) struct Buffers {
+pub(crate) struct Buffers {
     max_bytes: usize,
     idle: Mutex<Idle>,
 }
@@ -87,7 +89,7 @@ impl Idle {
 }
 
 impl Buffers {
-    pub(in crate::stores) fn new(max_bytes: usize) -> Arc<Self> {
+    pub(crate) fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Buffers {
             max_bytes,
             idle: Mutex::new(Idle {

@@ -9,6 +9,7 @@ pub(super) mod read;
 mod state;
 mod store;
 
+pub(crate) use buffers::{Buffers, MOST_IDLE};
 pub use list::ListFiles;
 pub(crate) use list::is_absent;
 #[cfg(feature = "mmap")]

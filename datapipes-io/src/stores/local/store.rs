@@ -13,7 +13,7 @@ use datapipes::{Context, Error, ErrorKind, Result, blocking};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::buffers::{Buffers, Stock};
+use super::buffers::{Buffers, MOST_IDLE, Stock};
 use super::list::{FIRST_STEP, MAX_STEP, Walk};
 use super::read::{self, Content, FileReader, Wrong};
 use super::retried;
@@ -59,8 +59,6 @@ pub struct Local {
     buffers: Arc<Buffers>,
 }
 
-/// Most bytes of idle buffers.
-const MOST_IDLE: usize = 256 << 20;
 /// Maximum number of bytes read at once.
 const PIECE: u64 = 4 << 20;
 
@@ -241,14 +239,8 @@ fn open(path: &Path, get: Get, buffers: Arc<Buffers>) -> io::Result<Result<Opene
     }))
 }
 
-/// Opens a local file, called `url` in messages.
-pub(crate) async fn open_file(path: PathBuf, key: &str, url: String, get: Get) -> Result<Object> {
-    let buffers = Buffers::new(MOST_IDLE);
-    open_pooled(path, key, url, get, buffers).await
-}
-
-/// Opens a file, whose pieces are read into memory of earlier ones.
-async fn open_pooled(
+/// Opens a local file, called `url` in messages, whose pieces are read into memory of earlier ones.
+pub(crate) async fn open_file(
     path: PathBuf,
     key: &str,
     url: String,
@@ -314,7 +306,7 @@ impl Store for Local {
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let (path, url) = (self.path(key)?, self.url_of(key));
-        open_pooled(path, key, url, get, self.buffers.clone()).await
+        open_file(path, key, url, get, self.buffers.clone()).await
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
