@@ -291,7 +291,8 @@ fn nodes_have_places_of_their_own_above_their_readers() {
 #[test]
 fn texts_are_inside_of_the_picture_of_a_graph() {
     let loader = loader();
-    loader.epoch(0).blocking().for_each(drop);
+    // A stream always has a queue before it.
+    futures::executor::block_on_stream(loader.epoch(0)).for_each(drop);
     let mut stats = loader.stats().unwrap();
     let queue = stats.queue.as_mut().unwrap();
     (queue.depth, queue.occupancy, queue.memory.most) = (64, 31.4, 1_234 << 20);
