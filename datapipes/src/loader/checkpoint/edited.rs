@@ -4,7 +4,7 @@ use super::{Saved, SavedNode};
 use crate::checkpoint::{Cursor, InputCursor};
 use crate::graph::{Flow, FlowNode, Op};
 use crate::run::Cursors;
-use crate::{Arity, Role};
+use crate::{Arity, Hints, Role};
 
 /// The permitted differences between a graph and the graph of a checkpoint; see
 /// [`DataLoader::resume_edited`](crate::DataLoader::resume_edited).
@@ -37,7 +37,9 @@ pub enum Edited {
     ///
     /// A pipe that was more than one-in-one-out (a batch, a filter, a shuffle) has to remain, under
     /// its name: only the pipe itself could tell which items it held, and how many it had taken. A
-    /// node with several inputs or outputs has to be unchanged. With several ranks, so has any node
+    /// node with several inputs or outputs has to be unchanged. So has any node that is more than
+    /// one-in-one-out upstream of one that [pairs](field@crate::Hints::pairs) items by position, as
+    /// [`zip`](crate::Graph::zip) does: the repeated items of one input would meet others. With several ranks, so has any node
     /// that is more than one-in-one-out upstream of the node that deals items to them. A checkpoint
     /// whose items came in any order permits no changes.
     Matching,
@@ -57,14 +59,17 @@ fn fixed<'a>(node: &'a SavedNode, may_change: Option<&str>) -> &'a str {
 
 /// Returns the parts of a changed graph that cannot be resumed, though the rest matches.
 pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
-    let mut above_shard = vec![false; flow.nodes.len()];
-    for (id, node) in flow.nodes.iter().enumerate().rev() {
-        if above_shard[id] || matches!(node.hints().role, Role::Shard { .. }) {
-            node.inputs
-                .iter()
-                .for_each(|&(above, _)| above_shard[above] = true);
+    let above = |is: fn(&Hints) -> bool| {
+        let mut above = vec![false; flow.nodes.len()];
+        for (id, node) in flow.nodes.iter().enumerate().rev() {
+            if above[id] || is(node.hints()) {
+                node.inputs.iter().for_each(|&(of, _)| above[of] = true);
+            }
         }
-    }
+        above
+    };
+    let above_shard = above(|hints| matches!(hints.role, Role::Shard { .. }));
+    let above_pairs = above(|hints| hints.pairs);
     let mut problems = Vec::new();
     for ((id, node), now) in flow.nodes.iter().enumerate().zip(now) {
         let was = saved
@@ -83,6 +88,11 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
         if !alike && !matches!(node.node.op, Op::Pipe(_)) {
             problems.push(format!(
                 "`{}` is new or has changed, and the checkpoint does not tell its place in its inputs",
+                node.name
+            ));
+        } else if !alike && above_pairs[id] {
+            problems.push(format!(
+                "after the change of `{}`, items that are paired by position would meet others",
                 node.name
             ));
         } else if saved.world > 1 && above_shard[id] {

@@ -426,6 +426,23 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
 
 /// The number of items that a removed step took is unknown.
 #[test]
+fn row_119_a_change_that_would_move_one_side_of_a_pair_is_refused() {
+    let pairs = |size| {
+        let [left, right] = Graph::range(0..40).fork();
+        left.zip(right.shuffle(size))
+    };
+    let (_, state) = taken(&loader(pairs(3), 7), 8);
+    let changed = loader(pairs(5), 7);
+    let problem = changed.resume_edited(&state, Edited::Matching).unwrap_err();
+    let said = "after the change of `shuffle`, items that are paired by position would meet others";
+    assert!(problem.to_string().ends_with(said), "{problem}");
+    let [left, right] = Graph::range(0..40).fork();
+    let same = left.zip(right.shuffle(3)).map(|(left, _)| left);
+    let left = matching(&state, same, "`map` is new");
+    assert_eq!(left, (8..40).collect::<Vec<_>>());
+}
+
+#[test]
 fn row_119_a_step_that_is_gone_is_refused() {
     let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);
     let problem = loader(Graph::range(0..60).batch(4), 7)
