@@ -376,7 +376,7 @@ impl Checked<'_> {
     fn has_an_item_for_each_rank(&self, node: &FlowNode) -> Option<String> {
         let (items, world) = (self.sharded_items(node)?, self.world);
         let too_few = items < world as u64 && self.settings.uneven != Some(Uneven::Allow);
-        too_few.then(|| format!("{}: there are {items} items for {world} ranks", node.name))
+        too_few.then(|| format!("{}: fewer items than ranks: {items} for {world}", node.name))
     }
 
     /// Requires that no items are left over, if that is to be an error.
