@@ -1,4 +1,4 @@
-//! What data by index says of itself: names of samples, and whether reading them waits.
+//! Data by index: names of samples in errors of later steps, and whether reading waits.
 
 use std::sync::Arc;
 
