@@ -270,6 +270,20 @@ fn wrong_usage_is_told_from_what_is_not_there() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn a_shard_replaces_nothing_but_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, to) = (
+        write(&folder, "s.tar", shard()),
+        folder.path().join("socket"),
+    );
+    let _listener = std::os::unix::net::UnixListener::bind(&to).unwrap();
+    let refused = lines(&path, &["--pack", to.to_str().unwrap()]);
+    assert_eq!(refused, (vec![], 1), "nothing is read in vain");
+    assert!(!to.metadata().unwrap().is_file());
+}
+
 /// Answers requests by their path, a connection each, and returns the URL of the server.
 fn serve(answers: Vec<(String, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

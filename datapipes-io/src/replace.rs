@@ -13,6 +13,11 @@ use datapipes::{Error, Result};
 /// The errors of the file system, with the path.
 pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
     let write = || {
+        // A device such as `/dev/null` would be gone.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let message = "it exists, and is no regular file";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
         let (mut file, temporary) = Temporary::beside(path)?;
         file.write_all(content.as_ref())?;
         file.sync_all()?;
@@ -73,5 +78,19 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), b"new");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let error = replace(&path, "new").unwrap_err().to_string();
+        assert!(
+            error.ends_with("it exists, and is no regular file"),
+            "{error}"
+        );
+        assert!(!fs::metadata(&path).unwrap().is_file());
     }
 }

@@ -53,8 +53,8 @@ impl std::str::FromStr for Order {
 pub(crate) struct Settings {
     pub seed: u64,
     pub workers: usize,
-    /// True if the number of workers follows from the number of cores.
-    pub auto_workers: bool,
+    /// Share of the cores that the number of workers follows from.
+    pub cpu_share: Option<f64>,
     /// True if what the user did not set may change while an epoch runs.
     pub tune: Option<bool>,
     pub order: Order,
@@ -106,7 +106,7 @@ impl Default for Settings {
         Settings {
             seed: 0,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            auto_workers: true,
+            cpu_share: Some(1.0),
             tune: None,
             order: Order::Strict,
             prefetch: None,

@@ -647,7 +647,7 @@ fn row_32_more_ranks_than_items() {
         .unwrap_err();
     assert_eq!(
         error.problems(),
-        ["sharding_filter: there are 3 items for 4 ranks"]
+        ["sharding_filter: fewer items than ranks: 3 for 4"]
     );
 }
 

@@ -206,7 +206,7 @@ proptest! {
             let own = Vec::from_iter((rank as u64..items).step_by(world));
             if items < world as u64 && world > 1 && uneven != Uneven::Allow {
                 // Some rank would have none, so all hear of it.
-                let said = format!("there are {items} items for {world} ranks");
+                let said = format!("fewer items than ranks: {items} for {world}");
                 let last = part.items.last().unwrap().as_ref().unwrap_err();
                 prop_assert!(last.contains(&said), "{}", last);
                 return Ok(());
@@ -746,7 +746,7 @@ fn law_9_wrong_graphs_do_not_start() {
             |b| b.rank(0, 2).uneven(Uneven::Drop),
         ),
         (
-            "sharding_filter: there are 100 items for 200 ranks",
+            "sharding_filter: fewer items than ranks: 100 for 200",
             n().sharding_filter(),
             |b| b.rank(0, 200).uneven(Uneven::Drop),
         ),

@@ -227,8 +227,8 @@ struct Pack<'a> {
 impl<'a> Pack<'a> {
     fn new(path: &'a Path) -> Result<Pack<'a>, BoxError> {
         // Before the data are read, which may take hours.
-        if path.is_dir() {
-            return Err(format!("{}: a folder, not a file", path.display()).into());
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(format!("{}: it exists, and is no regular file", path.display()).into());
         }
         let file = NamedTempFile::new_in(folder_of(path))
             .map_err(|error| format!("{}: {error}", path.display()))?;

@@ -1,6 +1,7 @@
 //! CIFAR-10 and CIFAR-100 in their binary version.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -216,7 +217,7 @@ impl Places<'_> {
                     .map_err(|error| error.within(path.display()))?;
                 labels.push(label);
             }
-            files.push(data);
+            files.push((path, data));
         }
         let classes = match first_of("CIFAR", &both(self.classes)) {
             Ok(path) => names_in(&path, usize::from(format.classes))?,
@@ -255,7 +256,7 @@ fn names_in(path: &Path, want: usize) -> Result<Vec<String>> {
 /// The records of files with equally many records each.
 struct Records {
     format: Cifar,
-    files: Vec<Bytes>,
+    files: Vec<(PathBuf, Bytes)>,
     count: usize,
 }
 
@@ -268,11 +269,16 @@ impl MapPipe for Records {
     }
     async fn get(&self, index: u64) -> Result<(Tensor, u8)> {
         let index = index as usize;
-        self.format
-            .record(&self.files[index / self.count], index % self.count)
+        let (_, data) = &self.files[index / self.count];
+        self.format.record(data, index % self.count)
     }
     fn name(&self) -> String {
         "cifar".to_owned()
+    }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        let (path, _) = self.files.get(index as usize / self.count)?;
+        let record = index as usize % self.count;
+        Some(format!("{}/{record}", path.display()).into())
     }
     fn weigh(&self, sample: &(Tensor, u8)) -> Option<usize> {
         Format::weigh(&self.format, sample)
@@ -311,6 +317,10 @@ mod tests {
             (set.labels, &*set.classes[9]),
             (vec![0, 1, 2, 3, 4, 5], "j")
         );
+        let failing = set.samples.clone().subset(4..5).fetch();
+        let failing = failing.try_map(|_| Err::<(), _>("bad"));
+        let error = failing.collect().unwrap_err().to_string();
+        assert!(error.ends_with("/below/b.bin/1: bad"), "{error}");
         let read = set.samples.subset(vec![4, 1]).fetch().collect().unwrap();
         assert_eq!((read[0].0.shape(), read[0].1), (&[3, 32, 32][..], 4));
         assert!(read[0].0.as_bytes() == [4; IMAGE] && read[1].0.as_bytes() == [1; IMAGE]);

@@ -226,6 +226,9 @@ impl MapPipe for Images {
     fn name(&self) -> String {
         "image_folder".to_owned()
     }
+    fn seldom_waits(&self) -> bool {
+        true
+    }
     fn sample_name(&self, index: u64) -> Option<Arc<str>> {
         Some(self.names.get(index as usize)?.as_str().into())
     }

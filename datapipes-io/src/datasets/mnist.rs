@@ -1,6 +1,7 @@
 //! MNIST, and data sets in the same files.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
@@ -102,6 +103,7 @@ pub fn mnist_files(
         )));
     }
     let samples = Indexed::new(Rows {
+        path: images_at.to_owned(),
         images,
         labels: labels.clone(),
     });
@@ -114,6 +116,8 @@ pub fn mnist_files(
 
 /// The rows of an array, with their labels.
 struct Rows {
+    /// File of the images.
+    path: PathBuf,
     images: Tensor,
     labels: Vec<u8>,
 }
@@ -131,6 +135,9 @@ impl MapPipe for Rows {
     }
     fn name(&self) -> String {
         "mnist".to_owned()
+    }
+    fn sample_name(&self, index: u64) -> Option<Arc<str>> {
+        Some(format!("{}/{index}", self.path.display()).into())
     }
     fn weigh(&self, (image, _): &(Tensor, u8)) -> Option<usize> {
         Some(size_of::<(Tensor, u8)>() + image.byte_len())
@@ -179,6 +186,13 @@ mod tests {
             for split in [Subset::Train, Subset::Test] {
                 let set = mnist(dir.path(), split).unwrap();
                 assert_eq!((set.samples.len(), &set.labels[..]), (3, &[5, 0, 9][..]));
+                let failing = set.samples.clone().subset(2..3).fetch();
+                let failing = failing.try_map(|_| Err::<(), _>("bad"));
+                let error = failing.collect().unwrap_err().to_string();
+                assert!(
+                    error.contains("-images") && error.ends_with("/2: bad"),
+                    "{error}"
+                );
                 let read = set.samples.fetch().collect().unwrap();
                 assert_eq!((read[2].0.shape(), read[2].1), (&[28, 28][..], 9));
                 assert_eq!(read[2].0.as_bytes(), &pixels[2 * 28 * 28..]);

@@ -1,18 +1,24 @@
-//! Names of samples that are read by index, in errors of later steps.
+//! Data by index: names of samples in errors of later steps, and whether reading waits.
 
 use std::sync::Arc;
 
-use datapipes::{Indexed, MapPipe};
+use datapipes::{DataLoader, Graph, Indexed, MapPipe};
 use datapipes_io::File;
+use datapipes_io::datasets::{coco, image_folder};
 use datapipes_io::formats::{
     ArrowIpc, IndexedJsonLines, IndexedRecordIo, IndexedTfRecords, LineIndex, Lmdb, Mds,
     ParquetFile, RecordIoIndex, TfRecordIndex,
 };
+use datapipes_io::stores::InMemory;
 use datapipes_io::stores::local::Local;
 use futures::executor::block_on;
 use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+
+fn read(file: &str) -> bytes::Bytes {
+    std::fs::read(format!("{DATA}/{file}")).unwrap().into()
+}
 
 /// Returns the name of a sample in the error of a step after the read.
 fn name_of<M: MapPipe>(data: M, index: u64) -> String {
@@ -26,7 +32,6 @@ fn name_of<M: MapPipe>(data: M, index: u64) -> String {
 #[test]
 fn errors_of_later_steps_have_file_and_record() {
     let local = || Arc::new(Local::new(DATA));
-    let read = |file: &str| bytes::Bytes::from(std::fs::read(format!("{DATA}/{file}")).unwrap());
 
     let file = || block_on(ParquetFile::open(local(), "table.parquet")).unwrap();
     assert_eq!(name_of(file(), 0), "table.parquet/0");
@@ -64,4 +69,31 @@ fn errors_of_later_steps_have_file_and_record() {
     std::fs::write(&path, read("plain.mdb")).unwrap();
     let items = Lmdb::open(&path).unwrap().items().unwrap();
     assert_eq!(name_of(items, 1), format!("{}/image-0000", path.display()));
+}
+
+/// Returns true if the workers read, as long as that does not wait.
+fn seldom_waits<T: Send + 'static>(graph: Graph<T>) -> bool {
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    loader
+        .explain()
+        .to_string()
+        .contains("I/O by the 2 workers")
+}
+
+#[test]
+fn data_in_local_files_seldom_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("dog")).unwrap();
+    std::fs::write(dir.path().join("dog/1.jpg"), "x").unwrap();
+    let json = r#"{"images": [{"id": 1, "file_name": "dog/1.jpg", "width": 1, "height": 1}], "annotations": [], "categories": []}"#;
+    std::fs::write(dir.path().join("coco.json"), json).unwrap();
+    let images = image_folder(dir.path()).unwrap().samples;
+    assert!(seldom_waits(images.fetch()));
+    let images = coco(dir.path(), dir.path().join("coco.json")).unwrap();
+    assert!(seldom_waits(images.samples.fetch()));
+    let shards = block_on(Mds::open(Local::new(DATA), "mds-raw")).unwrap();
+    assert!(seldom_waits(Indexed::new(shards).fetch()));
+    let far = InMemory::from_iter([("index.json", read("mds-raw/index.json"))]);
+    let shards = block_on(Mds::open(far, "")).unwrap();
+    assert!(!seldom_waits(Indexed::new(shards).fetch()));
 }

@@ -100,6 +100,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     }
     problems.extend(checked.has_memory());
     problems.extend(checked.has_memory_for_the_largest_item());
+    problems.extend(checked.has_a_share_of_the_cores());
     problems.extend(checked.has_few_workers());
     problems.extend(checked.has_requests_in_flight());
     if problems.is_empty() {
@@ -375,7 +376,7 @@ impl Checked<'_> {
     fn has_an_item_for_each_rank(&self, node: &FlowNode) -> Option<String> {
         let (items, world) = (self.sharded_items(node)?, self.world);
         let too_few = items < world as u64 && self.settings.uneven != Some(Uneven::Allow);
-        too_few.then(|| format!("{}: there are {items} items for {world} ranks", node.name))
+        too_few.then(|| format!("{}: fewer items than ranks: {items} for {world}", node.name))
     }
 
     /// Requires that no items are left over, if that is to be an error.
@@ -469,6 +470,15 @@ impl Checked<'_> {
         let largest = self.settings.largest_item.filter(|&bytes| bytes > memory)?;
         Some(format!(
             "items of {largest} bytes (`largest_item`), and a memory budget of {memory}"
+        ))
+    }
+
+    /// The workers' share of the cores is one.
+    fn has_a_share_of_the_cores(&self) -> Option<String> {
+        let is_none = |share: &f64| !(*share > 0.0 && *share <= 1.0);
+        let share = self.settings.cpu_share.filter(is_none)?;
+        Some(format!(
+            "a share of the cores is above 0 and at most 1, not {share}"
         ))
     }
 

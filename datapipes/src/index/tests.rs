@@ -456,7 +456,7 @@ fn law_9_wrong_orders_do_not_start() {
             built(data(0, 9).shard().shuffle(), 2, drop),
         ),
         (
-            "index_shard: there are 3 items for 4 ranks",
+            "index_shard: fewer items than ranks: 3 for 4",
             built(data(0, 3).shard(), 4, drop),
         ),
         (

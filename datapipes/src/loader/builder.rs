@@ -82,7 +82,7 @@ impl<T: Send + 'static> Builder<T> {
     /// has its next item. It therefore holds up no other epoch while the consumer does something
     /// else.
     pub fn workers(mut self, workers: usize) -> Self {
-        (self.settings.workers, self.settings.auto_workers) = (workers, false);
+        (self.settings.workers, self.settings.cpu_share) = (workers, None);
         self.settings.found.workers = None;
         self
     }
@@ -91,16 +91,12 @@ impl<T: Send + 'static> Builder<T> {
     /// them to the training step. As many workers are active as [help](Self::tune), never more.
     /// Replaces [`workers`](Self::workers), and is replaced by it; the last call wins.
     ///
-    /// # Panics
-    /// Panics if the share is not above 0 and at most 1.
+    /// # Errors
+    /// [`build`](Self::build) refuses a share that is not above 0 and at most 1.
     pub fn cpu_share(mut self, share: f64) -> Self {
-        assert!(
-            share > 0.0 && share <= 1.0,
-            "a share of the cores is above 0 and at most 1, not {share}"
-        );
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.settings.workers = ((share * cores as f64) as usize).max(1);
-        self.settings.auto_workers = true;
+        self.settings.workers = ((share * cores as f64) as usize).clamp(1, cores);
+        self.settings.cpu_share = Some(share);
         self
     }
 
@@ -160,7 +156,7 @@ impl<T: Send + 'static> Builder<T> {
         if let Some(workers) = workers {
             self = self.workers(workers);
         } else if let Some(workers) = found.workers {
-            if !self.settings.auto_workers {
+            if self.settings.cpu_share.is_none() {
                 self = self.cpu_share(1.0);
             }
             self.settings.found.workers = Some(workers);

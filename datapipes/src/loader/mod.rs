@@ -191,14 +191,14 @@ impl<T: Send + 'static> DataLoader<T> {
     pub fn save_settings(&self, path: impl AsRef<Path>) -> Result<()> {
         let Settings {
             workers,
-            auto_workers,
+            cpu_share,
             prefetch,
             found,
             ..
         } = self.engine.settings;
         let tuner = self.tuner.as_ref();
         let kept = settings_file::SavedSettings {
-            workers: (!auto_workers && workers > 0).then_some(workers),
+            workers: (cpu_share.is_none() && workers > 0).then_some(workers),
             prefetch,
             found: tuner.map_or(found, |tuner| lock(tuner).found(&self.engine)),
             requests: self.engine.requests(),

@@ -29,6 +29,7 @@ pub(super) fn replace_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn replace_by(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    check_regular(path)?;
     write(beside, bytes)?;
     fs::rename(beside, path)?;
     sync_folder(path)
@@ -38,13 +39,19 @@ fn replace_by(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// result goes to the path.
 #[cfg(feature = "tune")]
 pub(super) fn probe(path: &Path) -> io::Result<()> {
+    check_regular(path)?;
+    let beside = beside(path, &unique());
+    File::create(&beside)?;
+    fs::remove_file(&beside)
+}
+
+/// Fails if something else than a file is there: a device such as `/dev/null` would be gone.
+fn check_regular(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         let message = "it exists, and is no regular file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
-    let beside = beside(path, &unique());
-    File::create(&beside)?;
-    fs::remove_file(&beside)
+    Ok(())
 }
 
 /// Returns `folder/.name.new`, with something before its ending. A long name is replaced by its hash:

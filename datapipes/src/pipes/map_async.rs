@@ -120,4 +120,15 @@ mod tests {
         assert_eq!(**seen[3].as_ref().unwrap(), 30);
         assert_eq!(seen.len(), 4);
     }
+
+    #[test]
+    fn the_number_in_flight_may_be_without_limit() {
+        let items = crate::Graph::range(0..10);
+        let items = items.map_async(|n| async move {
+            tokio::task::yield_now().await;
+            Ok::<_, crate::Error>(n)
+        });
+        let read = items.concurrency(usize::MAX).collect().unwrap();
+        assert_eq!(read, (0..10).collect::<Vec<_>>());
+    }
 }

@@ -293,7 +293,9 @@ impl<T> Policy<T> {
         match self {
             _ if cx.is_cancelled() => None,
             Policy::Allow => None,
-            _ if total < world as u64 => fail(format!("there are {total} items for {world} ranks")),
+            _ if total < world as u64 => {
+                fail(format!("fewer items than ranks: {total} for {world}"))
+            }
             _ if left == 0 => None,
             Policy::Error => fail(format!(
                 "{total} items do not divide among {world} ranks: {left} are left over"

@@ -606,6 +606,7 @@ fn a_parked_process_gets_no_work_and_the_order_stays() {
     epoch(101);
     let after = made(&loader);
     assert_eq!((before[0] + 40, before[1]), (after[0], after[1]));
+    assert_eq!(loader.stats().unwrap().segments[0].workers, 1);
     set_active_processes(&loader, 2);
     until_all_made(&loader, epoch);
 }

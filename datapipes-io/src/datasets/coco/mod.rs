@@ -126,6 +126,9 @@ impl MapPipe for Images {
     fn name(&self) -> String {
         "coco".to_owned()
     }
+    fn seldom_waits(&self) -> bool {
+        true
+    }
     fn sample_name(&self, index: u64) -> Option<Arc<str>> {
         let picture = self.pictures.get(index as usize)?;
         Some(picture.file_name.as_str().into())

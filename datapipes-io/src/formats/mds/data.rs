@@ -194,6 +194,9 @@ impl MapPipe for Mds {
     fn revision(&self) -> Revision {
         self.store.known_revision()
     }
+    fn seldom_waits(&self) -> bool {
+        self.store.folder().is_some()
+    }
     fn name(&self) -> String {
         "mds".to_owned()
     }

@@ -96,7 +96,10 @@ fn ranks_without_a_sharding_filter_would_see_duplicates() {
     assert!(found[1].contains("call `Builder::uneven`"), "{found:?}");
     let few = Graph::range(0..10).shuffle(5).sharding_filter();
     let found = problems(DataLoader::builder(few).rank(0, 16).uneven(Uneven::Drop));
-    assert_eq!(found, ["sharding_filter: there are 10 items for 16 ranks"]);
+    assert_eq!(
+        found,
+        ["sharding_filter: fewer items than ranks: 10 for 16"]
+    );
 }
 
 /// The reported case: 171 against 170 batches.

@@ -37,9 +37,12 @@ pub enum Edited {
     ///
     /// A pipe that was more than one-in-one-out (a batch, a filter, a shuffle) has to remain, under
     /// its name: only the pipe itself could tell which items it held, and how many it had taken. A
-    /// node with several inputs or outputs has to be unchanged. With several ranks, so has any node
-    /// that is more than one-in-one-out upstream of the node that deals items to them. A checkpoint
-    /// whose items came in any order permits no changes.
+    /// node with several inputs or outputs has to be unchanged. So has any node that is more than
+    /// one-in-one-out upstream of a node that goes by the places of its items: a split
+    /// ([`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux)), and a join that
+    /// [pairs](field@crate::Hints::pairs) them, as [`zip`](crate::Graph::zip) does. With several ranks,
+    /// the same holds upstream of the node that deals items to them. A checkpoint whose items came
+    /// in any order permits no changes.
     Matching,
 }
 
@@ -57,14 +60,18 @@ fn fixed<'a>(node: &'a SavedNode, may_change: Option<&str>) -> &'a str {
 
 /// Returns the parts of a changed graph that cannot be resumed, though the rest matches.
 pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
-    let mut above_shard = vec![false; flow.nodes.len()];
-    for (id, node) in flow.nodes.iter().enumerate().rev() {
-        if above_shard[id] || matches!(node.hints().role, Role::Shard { .. }) {
-            node.inputs
-                .iter()
-                .for_each(|&(above, _)| above_shard[above] = true);
+    let above = |is: fn(&FlowNode) -> bool| {
+        let mut below = vec![None; flow.nodes.len()];
+        for (id, node) in flow.nodes.iter().enumerate().rev() {
+            if let Some(name) = is(node).then_some(&node.name).or(below[id]) {
+                (node.inputs.iter()).for_each(|&(above, _)| below[above] = Some(name));
+            }
         }
-    }
+        below
+    };
+    let shard = above(|node| matches!(node.hints().role, Role::Shard { .. }));
+    // Items that come again would be paired with others, or be those of another output.
+    let by_place = above(|node| node.hints().pairs || matches!(node.node.op, Op::Split(_)));
     let mut problems = Vec::new();
     for ((id, node), now) in flow.nodes.iter().enumerate().zip(now) {
         let was = saved
@@ -85,7 +92,12 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
                 "`{}` is new or has changed, and the checkpoint does not tell its place in its inputs",
                 node.name
             ));
-        } else if saved.world > 1 && above_shard[id] {
+        } else if let Some(below) = by_place[id].filter(|_| !alike) {
+            problems.push(format!(
+                "the change of `{}` would put other items into the places that `{below}` goes by",
+                node.name
+            ));
+        } else if saved.world > 1 && shard[id].is_some() {
             problems.push(format!(
                 "the change of `{}` would begin at a different item on each rank",
                 node.name

@@ -122,7 +122,7 @@ fn may_change(engine: &Engine) -> MayChange {
     let (settings, prefetch) = (&engine.settings, &engine.plan.prefetch);
     let all = settings.tune == Some(true);
     MayChange {
-        workers: all && settings.auto_workers && settings.workers > 1,
+        workers: all && settings.cpu_share.is_some() && settings.workers > 1,
         prefetch: prefetch.adaptive && prefetch.items > 0,
         processes: all && planned(engine).processes > 1,
     }

@@ -178,9 +178,15 @@ fn a_share_of_the_cores_is_at_least_one_worker() {
 }
 
 #[test]
-#[should_panic(expected = "not 1.5")]
-fn a_share_above_all_cores_is_refused() {
-    let _ = DataLoader::builder(Graph::range(0..10)).cpu_share(1.5);
+fn a_share_that_is_none_of_the_cores_is_refused() {
+    for share in [0.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
+        let builder = DataLoader::builder(Graph::range(0..10)).cpu_share(share);
+        let error = builder.build().unwrap_err();
+        let problem = format!("a share of the cores is above 0 and at most 1, not {share}");
+        assert_eq!(error.problems(), [problem]);
+    }
+    let replaced = DataLoader::builder(Graph::range(0..10)).cpu_share(0.0);
+    assert!(replaced.workers(1).build().is_ok());
 }
 
 /// Saves what a tuner has found, and gives it to a builder.

@@ -106,9 +106,9 @@ impl Stats {
 
     /// Returns what a worker more would give, if workers set the pace.
     fn useful_worker(&self) -> Option<String> {
-        let Pace::Cpu(..) = self.pace() else {
+        if !matches!(self.pace(), Pace::Cpu(segment, _) if segment.processes.is_none()) {
             return None;
-        };
+        }
         let more = self.what_if().ok()?.workers(self.workers + 1);
         let more = more.cores(model::cores() + 1).predict().ok()?;
         Some(format!(

@@ -12,7 +12,8 @@ pub(super) enum Pace<'a> {
     Upload(f64),
     /// The graph, on the thread that reads it.
     Inline,
-    /// Work of a segment on the workers, and the share of their time in which they are busy.
+    /// Work of a segment on the workers, or in processes, and the share of their time in which they are
+    /// busy.
     Cpu(&'a SegmentStats, f64),
     /// Steps on the thread ahead of the consumer, and the share of the time in which it is busy.
     Sequential(f64),
@@ -55,14 +56,22 @@ impl Stats {
             .segments
             .iter()
             .filter(|s| s.work == Work::Cpu && !s.inline && !s.is_remote);
-        let workers = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>()
-            / (wall * self.workers.max(1) as f64);
+        let (parts, on_workers): (Vec<_>, Vec<_>) = cpu.partition(|s| s.processes.is_some());
+        let busy = |segment: &SegmentStats| segment.busy.as_secs_f64() / wall;
+        let workers = on_workers.iter().map(|s| busy(s)).sum::<f64>() / self.workers.max(1) as f64;
+        let most = on_workers.into_iter().max_by_key(|s| s.busy);
+        // Each part has processes of its own.
+        let parts = parts
+            .into_iter()
+            .map(|s| (s, busy(s) / s.workers.max(1) as f64));
+        let most = most.map(|s| (s, workers)).into_iter().chain(parts);
+        let most = most.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let workers = most.map_or(0.0, |(_, busy)| busy);
         let ahead = self
             .queue
             .as_ref()
             .map_or(Duration::ZERO, |q| q.producer_busy);
         let sequential = ahead.as_secs_f64() / (wall * self.ranks.max(1) as f64);
-        let most = cpu.max_by_key(|s| s.busy);
         let io = self
             .segments
             .iter()
@@ -77,7 +86,7 @@ impl Stats {
             .filter(|(s, workers)| s.occupancy >= 2.0 * (*workers).max(1) as f64)
             .max_by_key(|(s, _)| s.busy);
         match (most, io) {
-            (Some(segment), _) if workers >= 0.5 && workers >= sequential => {
+            (Some((segment, _)), _) if workers >= 0.5 && workers >= sequential => {
                 Pace::Cpu(segment, workers)
             }
             _ if sequential >= 0.5 => Pace::Sequential(sequential),
@@ -170,11 +179,10 @@ impl Stats {
             }
             Pace::Cpu(segment, busy) => (
                 format!("{}, mostly `{node}`", nodes(segment)),
-                format!(
-                    "the {} workers are busy for {}",
-                    self.workers,
-                    percent(busy)
-                ),
+                match &segment.processes {
+                    Some(_) => format!("the {} processes", segment.workers),
+                    None => format!("the {} workers", self.workers),
+                } + &format!(" are busy for {}", percent(busy)),
                 "",
             ),
             Pace::Sequential(busy) => (

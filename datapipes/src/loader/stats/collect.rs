@@ -242,7 +242,12 @@ fn segment_stats(run: &EpochRun, number: usize, bytes: (usize, usize)) -> Segmen
             true => Work::Cpu,
             false => segment.work,
         },
-        workers: segment.workers,
+        workers: match &segment.processes {
+            Some(here) if !here.is_remote() => {
+                segment.workers.min(run.engine.live.processes.load(Relaxed))
+            }
+            _ => segment.workers,
+        },
         inline: gauge.inline.load(Relaxed),
         items: gauge.items_in.load(Relaxed),
         morsels: gauge.morsels.load(Relaxed),

@@ -153,7 +153,7 @@ pub struct SegmentStats {
     /// I/O or CPU. I/O that [seldom waits](field@crate::Hints::seldom_waits) is CPU as long as it
     /// does not wait.
     pub work: Work,
-    /// Largest number of applications that run at once.
+    /// Largest number of applications that run at once; of a part in processes, the active ones.
     pub workers: usize,
     /// True if the segment last ran inline, being cheaper than a hop to a worker.
     pub inline: bool,

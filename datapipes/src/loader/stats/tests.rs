@@ -119,6 +119,23 @@ fn the_part_that_sets_the_pace_is_named() {
 }
 
 #[test]
+fn processes_are_busy_for_a_share_of_their_own_time() {
+    let mut stats = stats(900, 100, 3600);
+    let decode = &mut stats.segments[1];
+    (decode.workers, decode.processes) = (4, Some(ProcessStats::default()));
+    assert_eq!(
+        stats.find_bottleneck(),
+        "segment B (decode), mostly `decode`: the 4 processes are busy for 90 % of the time"
+    );
+    let advice = stats.advice().concat();
+    assert!(!advice.contains("One more worker"), "{advice}");
+    // Four processes that wait for work do not set the pace.
+    stats.segments[1].busy = SECOND;
+    let said = stats.find_bottleneck();
+    assert!(said.starts_with("segment A (load)"), "{said}");
+}
+
+#[test]
 fn workers_of_other_machines_are_named_where_they_are_too_few() {
     let said = |machines: usize, in_flight: f64| {
         let mut stats = stats(970, 20, 400);

@@ -156,14 +156,14 @@ fn fewer_items_than_ranks_are_refused_with_both_numbers() {
         let said = build(Graph::range(0..3).sharding_filter_padded())
             .unwrap_err()
             .to_string();
-        assert!(said.contains("there are 3 items for 4 ranks"), "{said}");
+        assert!(said.contains("fewer items than ranks: 3 for 4"), "{said}");
         let zipped = Indexed::range(3).zip(Indexed::range(5)).map(|(n, _)| n);
         for graph in [
             zipped.clone().shard().fetch(),
             zipped.shard_contiguous().fetch(),
         ] {
             let said = build(graph).unwrap_err().to_string();
-            assert!(said.contains("there are 3 items for 4 ranks"), "{said}");
+            assert!(said.contains("fewer items than ranks: 3 for 4"), "{said}");
         }
         // The number of items is found on the way.
         let loader = build(Graph::from_iter_with(|| 0..3u64).sharding_filter_padded()).unwrap();

@@ -458,7 +458,7 @@ fn too_few_items_for_the_ranks_are_seen_through_joins() {
     };
     let inputs = |lengths: [u64; 3]| lengths.map(|len| Graph::range(0..len));
     let few = build(Graph::concat(inputs([3, 2, 2])), Uneven::Drop).unwrap_err();
-    assert_eq!(few, "sharding_filter: there are 7 items for 8 ranks");
+    assert_eq!(few, "sharding_filter: fewer items than ranks: 7 for 8");
     let mix = || Graph::mix(inputs([3, 4, 2]).into_iter().zip([1.0, 2.0, 3.0]));
     let left = build(mix(), Uneven::Error).unwrap_err();
     assert_eq!(
@@ -468,7 +468,7 @@ fn too_few_items_for_the_ranks_are_seen_through_joins() {
     assert_eq!(build(mix(), Uneven::Allow).unwrap(), Some(1..=2));
     let [a, b] = Graph::range(0..5).fork();
     let few = build(a.zip(b).map(|(a, _)| a), Uneven::Drop).unwrap_err();
-    assert_eq!(few, "sharding_filter: there are 5 items for 8 ranks");
+    assert_eq!(few, "sharding_filter: fewer items than ranks: 5 for 8");
     // An endless stream divides evenly, and is not too short.
     let endless = || Graph::range(0..3).cycle();
     for uneven in [Uneven::Error, Uneven::Drop] {

@@ -327,7 +327,7 @@ impl<T> DataLoader<T> {
         let flow = self.engine.flow.clone();
         let settings = Settings {
             workers: point.workers,
-            auto_workers: false,
+            cpu_share: None,
             prefetch: Some(point.prefetch),
             ..self.engine.settings.clone()
         };

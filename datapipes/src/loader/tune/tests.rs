@@ -509,16 +509,19 @@ fn settings_that_nobody_chose_are_not_saved() {
         builder.build().unwrap().save_settings(&path).unwrap();
         let builder = DataLoader::builder(batches()).settings_from(&path).unwrap();
         let settings = builder.build().unwrap().engine.settings.clone();
-        (settings.auto_workers, settings.workers, settings.prefetch)
+        (settings.cpu_share, settings.workers, settings.prefetch)
     };
     let cores = DataLoader::builder(batches()).build().unwrap();
     let cores = cores.engine.settings.workers;
-    assert_eq!(saved(DataLoader::builder(batches())), (true, cores, None));
+    assert_eq!(
+        saved(DataLoader::builder(batches())),
+        (Some(1.0), cores, None)
+    );
     // A share of other cores is another number.
     let share = DataLoader::builder(batches()).cpu_share(0.5);
-    assert_eq!(saved(share), (true, cores, None));
+    assert_eq!(saved(share), (Some(1.0), cores, None));
     let chosen = DataLoader::builder(batches()).workers(3).prefetch(2);
-    assert_eq!(saved(chosen), (false, 3, Some(2)));
+    assert_eq!(saved(chosen), (None, 3, Some(2)));
 }
 
 #[cfg(unix)]

@@ -426,6 +426,36 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
 
 /// The number of items that a removed step took is unknown.
 #[test]
+fn row_119_a_change_above_what_goes_by_places_is_refused() {
+    let pairs = |size| {
+        let [left, right] = Graph::range(0..40).fork();
+        left.zip(right.shuffle(size))
+    };
+    let (_, state) = taken(&loader(pairs(3), 7), 8);
+    let refused = |state: &Checkpoint, graph: Graph<_>, below: &str| {
+        let changed = loader(graph, 7);
+        let problem = changed.resume_edited(state, Edited::Matching).unwrap_err();
+        let said = format!(
+            "the change of `shuffle` would put other items into the places that `{below}` goes by"
+        );
+        assert!(problem.to_string().ends_with(&said), "{problem}");
+    };
+    refused(&state, pairs(5), "zip");
+    let [left, right] = Graph::range(0..40).fork();
+    let same = left.zip(right.shuffle(3)).map(|(left, _)| left);
+    let left = matching(&state, same, "`map` is new");
+    assert_eq!(left, (8..40).collect::<Vec<_>>());
+
+    let dealt = |size| {
+        let dealt = Graph::range(0..40).shuffle(size);
+        let [even, odd] = dealt.demux(|n| (n % 2) as usize);
+        Graph::mux([even, odd]).map(|n| (n, n))
+    };
+    let (_, state) = taken(&loader(dealt(4), 7), 8);
+    refused(&state, dealt(7), "demux");
+}
+
+#[test]
 fn row_119_a_step_that_is_gone_is_refused() {
     let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);
     let problem = loader(Graph::range(0..60).batch(4), 7)

@@ -55,6 +55,21 @@ fn state(steps: usize) -> Checkpoint {
     epoch.checkpoint().unwrap()
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_replaced() {
+    let folder = Folder::new("socket");
+    let path = folder.0.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let error = state(1).save(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with("it exists, and is no regular file"),
+        "{error}"
+    );
+    assert_eq!(folder.names(), ["socket"]);
+    assert!(!fs::metadata(&path).unwrap().is_file());
+}
+
 #[test]
 fn what_is_left_of_another_attempt_is_no_matter() {
     let folder = Folder::new("left");
