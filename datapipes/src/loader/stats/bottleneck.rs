@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::model::{Ahead, busiest_ahead};
 use super::{NodeStats, SegmentStats, Stats};
 use crate::Work;
 
@@ -16,6 +17,8 @@ pub(super) enum Pace<'a> {
     Cpu(&'a SegmentStats, f64),
     /// Steps on the thread ahead of the consumer, and the share of the time in which it is busy.
     Sequential(f64),
+    /// Steps on another thread, and the share of the time in which it is busy.
+    Ahead(Ahead, f64),
     /// A segment on workers of other machines, and the number of those.
     Elsewhere(&'a SegmentStats, usize),
     /// I/O of a segment.
@@ -25,6 +28,10 @@ pub(super) enum Pace<'a> {
         sequential: f64,
     },
 }
+
+/// Remedy for a thread that is busy.
+const LESS_WORK: &str = "More workers do not help; less work there does, such as moving steps to where they are \
+                         shardable.";
 
 /// Words about the part that sets the pace.
 pub(super) struct Said {
@@ -61,7 +68,13 @@ impl Stats {
             .queue
             .as_ref()
             .map_or(Duration::ZERO, |q| q.producer_busy);
-        let sequential = ahead.as_secs_f64() / (wall * self.ranks.max(1) as f64);
+        let share = |busy: Duration| busy.as_secs_f64() / (wall * self.ranks.max(1) as f64);
+        let sequential = share(ahead);
+        let ahead = busiest_ahead(self).map(|ahead| {
+            let busy = share(ahead.busy).min(1.0);
+            (ahead, busy)
+        });
+        let ahead = ahead.filter(|(_, busy)| *busy >= 0.5 && *busy >= workers.max(sequential));
         let most = cpu.max_by_key(|s| s.busy);
         let io = self
             .segments
@@ -76,6 +89,9 @@ impl Stats {
         let elsewhere = elsewhere
             .filter(|(s, workers)| s.occupancy >= 2.0 * (*workers).max(1) as f64)
             .max_by_key(|(s, _)| s.busy);
+        if let Some((ahead, busy)) = ahead {
+            return Pace::Ahead(ahead, busy);
+        }
         match (most, io) {
             (Some(segment), _) if workers >= 0.5 && workers >= sequential => {
                 Pace::Cpu(segment, workers)
@@ -106,6 +122,7 @@ impl Stats {
         };
         match self.pace() {
             Pace::Inline => most(&|_| true),
+            Pace::Ahead(ahead, _) => Some(ahead.slowest),
             Pace::Sequential(_) => most(&|node| !self.is_on_workers(node)),
             Pace::Cpu(segment, _) | Pace::Elsewhere(segment, _) | Pace::Io(segment) => {
                 most(&in_segment(segment.letter))
@@ -180,8 +197,12 @@ impl Stats {
             Pace::Sequential(busy) => (
                 format!("the sequential part, mostly `{node}`"),
                 format!("its thread is busy for {}", percent(busy)),
-                "More workers do not help; less work there does, such as moving steps to where they \
-                 are shardable.",
+                LESS_WORK,
+            ),
+            Pace::Ahead(ahead, busy) => (
+                format!("{}, mostly `{node}`", ahead.name),
+                format!("busy for {}", percent(busy)),
+                LESS_WORK,
             ),
             Pace::Elsewhere(segment, workers) => (
                 format!("{} on other machines, mostly `{node}`", nodes(segment)),
