@@ -131,6 +131,11 @@ impl Stats {
         }
     }
 
+    /// Returns the share of the time in which the futures of a segment were polled, all by one thread.
+    fn runtime_share(&self, segment: &SegmentStats) -> f64 {
+        (segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
+    }
+
     /// Returns true if a node runs in a segment of its own threads or requests.
     fn is_on_workers(&self, node: &NodeStats) -> bool {
         let mut segments = self.segments.iter();
@@ -212,6 +217,15 @@ impl Stats {
                     segment.occupancy
                 ),
                 "More workers there help.",
+            ),
+            Pace::Io(segment) if self.runtime_share(segment) >= 0.5 => (
+                nodes(segment),
+                format!(
+                    "its futures occupy the thread of the async runtime for {}",
+                    percent(self.runtime_share(segment))
+                ),
+                "They are to request and to read; what computes or blocks belongs in a `map` after them, \
+                 which runs on all workers.",
             ),
             Pace::Io(segment) => {
                 let each = match segment.morsel_time.quantile(0.5) {

@@ -138,6 +138,17 @@ fn a_thread_in_the_middle_of_the_graph_is_named_where_it_sets_the_pace() {
     assert_eq!(with(300).find_bottleneck(), io);
 }
 
+/// Such as images that are decoded where they are fetched.
+#[test]
+fn futures_that_compute_or_block_are_named() {
+    let mut stats = stats(900, 50, 200);
+    stats.segments[0].busy = Duration::from_millis(930);
+    assert_eq!(
+        stats.find_bottleneck(),
+        "segment A (load): its futures occupy the thread of the async runtime for 93 % of the time"
+    );
+}
+
 #[test]
 fn workers_of_other_machines_are_named_where_they_are_too_few() {
     let said = |machines: usize, in_flight: f64| {
