@@ -2,6 +2,7 @@
 
 use super::{Array, Row};
 use std::any::Any;
+use std::fmt;
 
 use bytes::Bytes;
 use datapipes::{Error, Result, Tensor, wire_enum};
@@ -11,7 +12,7 @@ use crate::codec::{decode_json, encode_json};
 use crate::codec::{decode_message_pack, encode_message_pack};
 
 /// The decoded value of a field of a sample; see [`FieldDecoder`](super::FieldDecoder).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Value {
     /// The bytes of the field, not decoded.
@@ -27,6 +28,21 @@ pub enum Value {
     MessagePack(rmpv::Value),
     /// Numbers: an array, an image.
     Tensor(Tensor),
+}
+
+/// Prints of bytes their number, as a [`Sample`](super::Sample) does: most are images.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Bytes(bytes) => write!(f, "Bytes({} bytes)", bytes.len()),
+            Value::Text(text) => f.debug_tuple("Text").field(text).finish(),
+            Value::Int(number) => f.debug_tuple("Int").field(number).finish(),
+            Value::Json(json) => f.debug_tuple("Json").field(json).finish(),
+            #[cfg(feature = "msgpack")]
+            Value::MessagePack(value) => f.debug_tuple("MessagePack").field(value).finish(),
+            Value::Tensor(tensor) => f.debug_tuple("Tensor").field(tensor).finish(),
+        }
+    }
 }
 
 wire_enum!(Value {

@@ -94,6 +94,5 @@ impl AsRef<[u8]> for Owner {
 
 /// Adds the path to an error.
 pub(super) fn failed(path: &Path, error: io::Error) -> Error {
-    let error = Error::io(error);
-    Error::new(error.kind(), path.display().to_string()).with_source(error)
+    Error::io(error).within(path.display())
 }

@@ -165,7 +165,9 @@ pub trait MapPipe: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// Returns the sample at an index below [`len`](MapPipe::len).
+    /// Returns the sample at an index below [`len`](MapPipe::len). The futures of many samples run at once,
+    /// on one thread: they must not block or compute for long. Decode by a [`map`](crate::Graph::map) after
+    /// [`fetch`](Indexed::fetch), which runs on all workers; call what blocks by [`blocking`](crate::blocking).
     ///
     /// # Errors
     /// Any error of the sample. Mark an error that may pass as

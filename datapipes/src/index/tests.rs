@@ -1121,6 +1121,14 @@ fn an_epoch_is_resumed_only_on_the_revision_that_it_began_with() {
 }
 
 #[test]
+fn many_files_of_one_revision_name_it_once() {
+    let file = || Indexed::new(At(Revision::Fixed("commit a1".into())));
+    let graph = Indexed::concat([file(), file(), file()]).fetch();
+    let plan = DataLoader::builder(graph).build().unwrap().explain();
+    assert_eq!(plan.matches("commit a1").count(), 1, "{plan}");
+}
+
+#[test]
 fn data_that_may_move_is_refused_where_an_epoch_has_to_be_resumable() {
     let moving = || At(Revision::Moving("a branch may move; name a commit".into()));
     let data = || Indexed::new(moving());

@@ -392,6 +392,8 @@ impl Revision {
     pub(crate) fn and(self, other: Revision) -> Revision {
         match (self, other) {
             (Revision::Unknown, one) | (one, Revision::Unknown) => one,
+            // The files of one commit have one revision together.
+            (Revision::Fixed(one), Revision::Fixed(other)) if one == other => Revision::Fixed(one),
             (Revision::Fixed(one), Revision::Fixed(other)) => {
                 Revision::Fixed(format!("{one}, {other}"))
             }

@@ -237,6 +237,20 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
             .filter(|entry| matches!(entry, TableEntry::One(_, false)))
             .count() as u64
     }
+
+    /// Returns the error of a join in which the first input had a key like this, and no key of the
+    /// second.
+    fn no_pair(&self, key: &K) -> Option<Error> {
+        let items = self.entries.iter().filter_map(|(key, entry)| match entry {
+            TableEntry::One(item, _) => Some((item.origin(), key)),
+            TableEntry::Several => None,
+        });
+        let (_, other) = items.min_by(|(a, _), (b, _)| a.cmp(b))?;
+        let message = format!(
+            "no item has a partner: a key of input 0 is {key:?}, and one of input 1 is {other:?}"
+        );
+        Some(Error::not_found(message).fatal())
+    }
 }
 
 impl<A, B, K> HashJoin<A, B, K>
@@ -289,6 +303,9 @@ where
                     "input 1 has not the same errors as before the stop, so its table is another";
                 return out.emit(Err(Error::config(message))).await;
             }
+            // The first key without a partner, until an item has one: keys of two forms are a mistake
+            // that would otherwise look like an empty data set.
+            let (mut lone, mut has_pairs) = (None, failed.is_some());
             loop {
                 out.snapshot_with(&cx, |held| {
                     // A resumed epoch makes the table again. To make this possible, `right` is not
@@ -306,11 +323,21 @@ where
                 };
                 let key = left_key(&item);
                 let partner = table.get(&key).cloned();
-                if let Some(pair) = paired(&cx, (item, &key), partner, (pair, strict)) {
-                    out.emit(pair).await;
+                match paired(&cx, (item, &key), partner, (pair, strict)) {
+                    Some(pair) => {
+                        has_pairs = true;
+                        out.emit(pair).await;
+                    }
+                    None => _ = lone.get_or_insert(key),
                 }
             }
             cx.count_dropped(table.unused());
+            if let Some(error) = lone
+                .filter(|_| !has_pairs)
+                .and_then(|key| table.no_pair(&key))
+            {
+                out.emit(Err(error)).await;
+            }
         })
     }
 
@@ -404,7 +431,8 @@ impl<A: Send + 'static> Graph<A> {
     ///   partner: to have all, group them by key first.
     /// - *Without a partner*, an item is left out and counted as dropped; so is, at the end, what
     ///   is in the table and was not asked for. [`HashJoin::strict`] makes it an error,
-    ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it.
+    ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it. No item with a partner, in an epoch that was
+    ///   not resumed, is an error at the end.
     /// - *Ranks*: the sharding filter belongs above this graph, or below the join. Each rank reads
     ///   the table whole.
     /// - *Origins*: a pair has the origins of both items.

@@ -47,6 +47,14 @@ fn extensions_tell_what_a_field_becomes() {
     }
 }
 
+#[test]
+fn bytes_print_their_number() {
+    let sample = Sample::new("k").with("jpg", "1234").with("cls", "3");
+    let sample = FieldDecoder::new().decode(sample).unwrap();
+    let printed = r#"Decoded { key: "k", fields: [("jpg", Bytes(4 bytes)), ("cls", Int(3))] }"#;
+    assert_eq!(format!("{sample:?}"), printed);
+}
+
 #[cfg(feature = "msgpack")]
 #[test]
 fn message_pack_fields_are_values() {

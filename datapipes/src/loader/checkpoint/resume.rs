@@ -137,6 +137,11 @@ impl Saved {
             differences.extend(edits_without_a_place(saved, &now, flow));
         }
         if !differences.is_empty() {
+            let with_weights = || saved.fitted(flow, settings, Some(Edited::Weights), other_ranks);
+            if edited.is_none() && with_weights().is_ok() {
+                let advice = "to go on with it, use `resume_edited` with `Edited::Weights`";
+                differences.push(advice.to_owned());
+            }
             return Err(differences.join("; "));
         }
         let mut cursors = saved.cursors();

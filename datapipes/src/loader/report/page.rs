@@ -158,10 +158,10 @@ fn verdict(recorded: &Recorded, stats: &Stats) -> String {
     tile(format!("{} s", number(busy)), "of work in the graph");
     match stats.memory.limit {
         Some(limit) => {
-            let name = format!("held at most, of {}", bytes(limit));
+            let name = format!("held or reserved at most, of {}", bytes(limit));
             tile(bytes(stats.memory.most), &name);
         }
-        None => tile(bytes(stats.memory.most), "held at most"),
+        None => tile(bytes(stats.memory.most), "held or reserved at most"),
     }
     tile(count(stats.skipped), "items skipped");
     said + "</div>"

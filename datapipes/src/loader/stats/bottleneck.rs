@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::model::{Ahead, busiest_ahead};
 use super::{NodeStats, SegmentStats, Stats};
 use crate::Work;
 
@@ -17,6 +18,8 @@ pub(super) enum Pace<'a> {
     Cpu(&'a SegmentStats, f64),
     /// Steps on the thread ahead of the consumer, and the share of the time in which it is busy.
     Sequential(f64),
+    /// Steps on another thread, and the share of the time in which it is busy.
+    Ahead(Ahead, f64),
     /// A segment on workers of other machines, and the number of those.
     Elsewhere(&'a SegmentStats, usize),
     /// I/O of a segment.
@@ -26,6 +29,10 @@ pub(super) enum Pace<'a> {
         sequential: f64,
     },
 }
+
+/// Remedy for a thread that is busy.
+const LESS_WORK: &str = "More workers do not help; less work there does, such as moving steps to where they are \
+                         shardable.";
 
 /// Words about the part that sets the pace.
 pub(super) struct Said {
@@ -71,7 +78,13 @@ impl Stats {
             .queue
             .as_ref()
             .map_or(Duration::ZERO, |q| q.producer_busy);
-        let sequential = ahead.as_secs_f64() / (wall * self.ranks.max(1) as f64);
+        let share = |busy: Duration| busy.as_secs_f64() / (wall * self.ranks.max(1) as f64);
+        let sequential = share(ahead);
+        let ahead = busiest_ahead(self).map(|ahead| {
+            let busy = share(ahead.busy).min(1.0);
+            (ahead, busy)
+        });
+        let ahead = ahead.filter(|(_, busy)| *busy >= 0.5 && *busy >= workers.max(sequential));
         let io = self
             .segments
             .iter()
@@ -85,6 +98,9 @@ impl Stats {
         let elsewhere = elsewhere
             .filter(|(s, workers)| s.occupancy >= 2.0 * (*workers).max(1) as f64)
             .max_by_key(|(s, _)| s.busy);
+        if let Some((ahead, busy)) = ahead {
+            return Pace::Ahead(ahead, busy);
+        }
         match (most, io) {
             (Some((segment, _)), _) if workers >= 0.5 && workers >= sequential => {
                 Pace::Cpu(segment, workers)
@@ -115,12 +131,18 @@ impl Stats {
         };
         match self.pace() {
             Pace::Inline => most(&|_| true),
+            Pace::Ahead(ahead, _) => Some(ahead.slowest),
             Pace::Sequential(_) => most(&|node| !self.is_on_workers(node)),
             Pace::Cpu(segment, _) | Pace::Elsewhere(segment, _) | Pace::Io(segment) => {
                 most(&in_segment(segment.letter))
             }
             Pace::Consumer | Pace::Upload(_) | Pace::Unclear { .. } => None,
         }
+    }
+
+    /// Returns the share of the time in which the futures of a segment were polled, all by one thread.
+    fn runtime_share(&self, segment: &SegmentStats) -> f64 {
+        (segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
     }
 
     /// Returns true if a node runs in a segment of its own threads or requests.
@@ -188,8 +210,12 @@ impl Stats {
             Pace::Sequential(busy) => (
                 format!("the sequential part, mostly `{node}`"),
                 format!("its thread is busy for {}", percent(busy)),
-                "More workers do not help; less work there does, such as moving steps to where they \
-                 are shardable.",
+                LESS_WORK,
+            ),
+            Pace::Ahead(ahead, busy) => (
+                format!("{}, mostly `{node}`", ahead.name),
+                format!("busy for {}", percent(busy)),
+                LESS_WORK,
             ),
             Pace::Elsewhere(segment, workers) => (
                 format!("{} on other machines, mostly `{node}`", nodes(segment)),
@@ -199,6 +225,15 @@ impl Stats {
                     segment.occupancy
                 ),
                 "More workers there help.",
+            ),
+            Pace::Io(segment) if self.runtime_share(segment) >= 0.5 => (
+                nodes(segment),
+                format!(
+                    "its futures occupy the thread of the async runtime for {}",
+                    percent(self.runtime_share(segment))
+                ),
+                "They are to request and to read; what computes or blocks belongs in a `map` after them, \
+                 which runs on all workers.",
             ),
             Pace::Io(segment) => {
                 let each = match segment.morsel_time.quantile(0.5) {

@@ -89,7 +89,8 @@ pub struct Stats {
 }
 
 /// Bytes of items that are counted: those in work, in queues and between them. Bytes are reserved
-/// before an item is made, so these are estimates where items are not there yet.
+/// before an item is made, with a margin for one that is much larger than those before, so these are
+/// estimates where items are not there yet: hundreds of MiB may be reserved for items of some kB.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]

@@ -21,6 +21,7 @@ mod in_order;
 
 use std::time::Duration;
 
+pub(super) use self::homes::{Ahead, busiest_ahead};
 use self::homes::{Home, Thread, homes, scale};
 use self::in_order::Times;
 use super::bottleneck::Pace;

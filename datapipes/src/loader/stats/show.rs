@@ -84,7 +84,7 @@ impl fmt::Display for Stats {
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             writeln!(
                 f,
-                "memory: at most {:.1} of {:.1} MiB",
+                "memory: at most {:.1} of {:.1} MiB held or reserved",
                 mib(most),
                 mib(limit)
             )?;

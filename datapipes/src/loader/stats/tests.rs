@@ -118,6 +118,37 @@ fn the_part_that_sets_the_pace_is_named() {
     );
 }
 
+/// A step that needs the whole stream, on the thread that feeds a segment.
+#[test]
+fn a_thread_in_the_middle_of_the_graph_is_named_where_it_sets_the_pace() {
+    let with = |busy_ms| {
+        let mut stats = stats(900, 10, 200);
+        stats.nodes.insert(1, node("scan", busy_ms, None));
+        (stats.nodes[2].inputs, stats.nodes[3].inputs) = (vec![1], vec![2]);
+        stats.segments[1].is_fed = true;
+        stats
+    };
+    let slow = with(900);
+    assert_eq!(
+        slow.find_bottleneck(),
+        "the thread ahead of `decode`, mostly `scan`: busy for 90 % of the time"
+    );
+    assert_eq!(slow.slowest_name(), "scan");
+    let io = "segment A (load): waiting for I/O, with 3.5 of at most 4 morsels in flight";
+    assert_eq!(with(300).find_bottleneck(), io);
+}
+
+/// Such as images that are decoded where they are fetched.
+#[test]
+fn futures_that_compute_or_block_are_named() {
+    let mut stats = stats(900, 50, 200);
+    stats.segments[0].busy = Duration::from_millis(930);
+    assert_eq!(
+        stats.find_bottleneck(),
+        "segment A (load): its futures occupy the thread of the async runtime for 93 % of the time"
+    );
+}
+
 #[test]
 fn processes_are_busy_for_a_share_of_their_own_time() {
     let mut stats = stats(900, 100, 3600);

@@ -220,3 +220,25 @@ fn a_stopped_join_makes_its_table_again() {
         }
     }
 }
+
+#[test]
+fn keys_of_two_forms_are_an_error_and_no_empty_data_set() {
+    let files = || Graph::from_vec(vec!["clips/b.wav", "clips/a.wav"]);
+    let rows = |names: &[&'static str]| Graph::from_vec(names.to_vec());
+    let join = |rows| files().join_by_key(rows, |file| *file, |row| *row);
+    let error = join(rows(&["b.wav", "a.wav"])).collect().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "join_by_key: not found: no item has a partner: a key of input 0 is \"clips/b.wav\", and one of input 1 is \"b.wav\""
+    );
+    assert_eq!(
+        join(rows(&["a.wav", "clips/a.wav"]))
+            .collect()
+            .unwrap()
+            .len(),
+        1
+    );
+    assert!(join(rows(&[])).collect().unwrap().is_empty());
+    let left = files().left_join_by_key(rows(&["b.wav"]), |file| *file, |row| *row);
+    assert_eq!(left.collect().unwrap().len(), 2);
+}

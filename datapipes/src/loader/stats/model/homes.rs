@@ -1,5 +1,7 @@
 //! Places where the work of each node is done: on a thread, or in a segment.
 
+use std::time::Duration;
+
 use crate::loader::stats::{SegmentStats, Stats};
 
 /// Place where the work of a node is done, by number.
@@ -73,4 +75,31 @@ pub(super) fn scale(threads: &mut [Thread], homes: &[Home], stats: &Stats) {
             thread.scale = measured.as_secs_f64() / nodes;
         }
     }
+}
+
+/// A thread that runs nodes ahead of a segment or a queue in the middle of the graph.
+pub(in crate::loader::stats) struct Ahead {
+    pub name: String,
+    pub busy: Duration,
+    /// Index of the node that takes most of its time.
+    pub slowest: usize,
+}
+
+/// Returns the busiest thread of those in the middle of the graph, if there are any.
+pub(in crate::loader::stats) fn busiest_ahead(stats: &Stats) -> Option<Ahead> {
+    let (homes, mut threads) = homes(stats);
+    scale(&mut threads, &homes, stats);
+    let ahead = threads.into_iter().enumerate().skip(1);
+    let ahead = ahead.filter_map(|(number, thread)| {
+        let nodes = stats.nodes.iter().enumerate();
+        let on_it = nodes.filter(|(id, _)| homes[*id] == Home::Thread(number));
+        let busy: Duration = on_it.clone().map(|(_, node)| node.busy).sum();
+        let (slowest, _) = on_it.max_by_key(|(_, node)| node.busy)?;
+        Some(Ahead {
+            name: thread.name,
+            busy: busy.mul_f64(thread.scale),
+            slowest,
+        })
+    });
+    ahead.max_by_key(|ahead| ahead.busy)
 }
