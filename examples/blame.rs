@@ -44,7 +44,7 @@ fn run() -> Result<(), BoxError> {
         return Ok(());
     }
 
-    let args = Args::parse(&[], &["trace"], "blame [--trace FILE]");
+    let args = Args::parse("", "trace", "blame [--trace FILE]");
     let trace = Trace::begin(args.get("trace"), &loader)?;
 
     // Trains until the loss is NaN.

@@ -37,10 +37,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = [
-        "url", "folder", "images", "where", "epochs", "batch", "size", "seed",
-    ];
-    let args = Args::parse(&[], &known, USAGE);
+    let known = "url folder images where epochs batch size seed";
+    let args = Args::parse("", known, USAGE);
     let (count, seed) = (
         args.get("images").unwrap_or(1000),
         args.get("seed").unwrap_or(42),

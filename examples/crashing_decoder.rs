@@ -58,7 +58,7 @@ fn main() -> Result<(), BoxError> {
     // If this process is a child process, it works here, and ends.
     datapipes::worker::init();
 
-    let args = Args::parse(&[], &["n", "processes"], USAGE);
+    let args = Args::parse("", "n processes", USAGE);
     let samples: u64 = args.get("n").unwrap_or(3000);
     let processes = Processes::new(args.get("processes").unwrap_or(2))
         // More than the decoder should need; a child process that has used nearly all of it is

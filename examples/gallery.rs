@@ -143,7 +143,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse(&[], &["out", "seed"], USAGE)) {
+    match run(&Args::parse("", "out seed", USAGE)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("gallery: {error}");

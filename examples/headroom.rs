@@ -28,8 +28,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = ["slow", "fast", "steps", "batch", "size", "workers", "trace"];
-    let args = Args::parse(&[], &known, USAGE);
+    let known = "slow fast steps batch size workers trace";
+    let args = Args::parse("", known, USAGE);
     let path = match args.words.first() {
         Some(path) => PathBuf::from(path),
         None => shards::quickstart_shards(200)?,

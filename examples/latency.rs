@@ -28,11 +28,7 @@ const USAGE: &str =
 
 fn main() -> Result<(), BoxError> {
     link::serve_if_asked();
-    let args = Args::parse(
-        &[],
-        &["images", "batch", "cap", "slow", "svg", "trace"],
-        USAGE,
-    );
+    let args = Args::parse("", "images batch cap slow svg trace", USAGE);
     let images: u64 = args.get("images").unwrap_or(1000);
     let batch: usize = args.get("batch").unwrap_or(32);
     let (cap, slow) = (

@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     // An epoch of an endless mix, with a budget of steps.
-    let args = Args::parse(&[], &["trace"], "mix [--trace FILE]");
+    let args = Args::parse("", "trace", "mix [--trace FILE]");
     let loader = loader(curriculum())?;
     let trace = Trace::begin(args.get("trace"), &loader)?;
     let whole: Vec<Vec<Sample>> = loader

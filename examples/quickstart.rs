@@ -33,11 +33,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = [
-        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip", "report", "svg",
-        "trace",
-    ];
-    let args = Args::parse(&["progress"], &known, USAGE);
+    let known = "epochs batch workers order size seed images skip report svg trace";
+    let args = Args::parse("progress", known, USAGE);
     let (batch, size) = (
         args.get("batch").unwrap_or(64),
         args.get("size").unwrap_or(224),

@@ -131,7 +131,7 @@ struct Part {
 }
 
 fn job() -> Result<(), BoxError> {
-    let args = Args::parse(&[], &["then", "now", "items", "stop"], USAGE);
+    let args = Args::parse("", "then now items stop", USAGE);
     let [then, now] = [
         args.get("then").unwrap_or(4usize),
         args.get("now").unwrap_or(2usize),

@@ -72,7 +72,7 @@ fn main() -> Result<(), BoxError> {
     // If this process was started as a worker, it works here, and ends.
     datapipes::worker::init();
 
-    let args = Args::parse(&[], &["batches", "trace"], USAGE);
+    let args = Args::parse("", "batches trace", USAGE);
     let batches: u64 = args.get("batches").unwrap_or(300);
     let numbers = || Graph::range(0..batches * BATCH as u64).shuffle(1000);
     let build = |graph: Graph<Tensor>| {

@@ -48,11 +48,7 @@ fn line(batch: &[u64]) -> String {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse(
-        &[],
-        &["n", "kills", "every", "run-in", "die-at", "workers"],
-        USAGE,
-    );
+    let args = Args::parse("", "n kills every run-in die-at workers", USAGE);
     let samples = args.get("n").unwrap_or(100_000);
     let every = args.get("every").unwrap_or(25);
     let done = match args.get::<String>("run-in") {

@@ -122,13 +122,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let args = Args::parse(
-        &[],
-        &[
-            "out", "pictures", "batch", "size", "workers", "seed", "epochs",
-        ],
-        USAGE,
-    );
+    let args = Args::parse("", "out pictures batch size workers seed epochs", USAGE);
     let (batch, size) = (
         args.get("batch").unwrap_or(16),
         args.get("size").unwrap_or(128),

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let args = Args::parse(&[], &["recordings", "batch", "workers", "seed"], USAGE);
+    let args = Args::parse("", "recordings batch workers seed", USAGE);
     let folder = tempfile::tempdir()?;
     let seed = args.get("seed").unwrap_or(42);
     for set in ["train", "test"] {

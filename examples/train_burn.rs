@@ -44,8 +44,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = ["epochs", "batch", "workers", "seed", "trace"];
-    let args = Args::parse(&["small"], &known, USAGE);
+    let known = "epochs batch workers seed trace";
+    let args = Args::parse("small", known, USAGE);
     let (small, path) = (args.has("small"), args.words.first().map(Path::new));
     let (batch, seed) = (
         args.get("batch").unwrap_or(64),

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let args = Args::parse(&["small"], &["epochs", "batch", "workers", "trace"], USAGE);
+    let args = Args::parse("small", "epochs batch workers trace", USAGE);
     let small = args.has("small");
     let epochs: u64 = args.get("epochs").unwrap_or(if small { 1 } else { 2 });
     let batch = args.get("batch").unwrap_or(64);

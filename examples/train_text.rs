@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> std::result::Result<(), BoxError> {
-    let args = Args::parse(&["small"], &["steps", "in", "trace"], USAGE);
+    let args = Args::parse("small", "steps in trace", USAGE);
     let mut job = Job::new(args.has("small"));
     if let Some(steps) = args.get("steps") {
         job.steps = steps;

@@ -33,11 +33,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = [
-        "out", "cores", "gpus", "prefetch", "batch", "batches", "size", "memory", "step", "report",
-        "trace",
-    ];
-    let args = Args::parse(&[], &known, USAGE);
+    let known = "out cores gpus prefetch batch batches size memory step report trace";
+    let args = Args::parse("", known, USAGE);
     let (path, batches) = match args.words.first() {
         Some(path) => (PathBuf::from(path), 100),
         None => (shards::quickstart_shards(200)?, 24),

@@ -45,22 +45,9 @@ const USAGE: &str = "workloads w5|w1|w2|w3|w7 [--workers N] [--batch N] [--epoch
 
 fn main() -> Result<(), BoxError> {
     datapipes::worker::init();
-    let known = [
-        "workers",
-        "batch",
-        "epochs",
-        "n",
-        "order",
-        "data",
-        "src",
-        "url",
-        "keys",
-        "in-flight",
-        "processes",
-        "tokenizer",
-        "trace",
-    ];
-    let args = Args::parse(&["json", "scaled", "stats"], &known, USAGE);
+    let known =
+        "workers batch epochs n order data src url keys in-flight processes tokenizer trace";
+    let args = Args::parse("json scaled stats", known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
         Some("w1") => w1(&args),

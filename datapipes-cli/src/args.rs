@@ -30,14 +30,15 @@ pub struct Args {
 }
 
 impl Args {
-    /// Reads a command line; `flags` take no value, `known` do. Anything else ends the program with
-    /// the first paragraph of `usage`, `--help` with all of it.
+    /// Reads a command line; the words of `flags` take no value, those of `known` do. Anything else
+    /// ends the program with the first paragraph of `usage`, `--help` with all of it.
     pub fn of(
         given: impl Iterator<Item = OsString>,
-        flags: &[&str],
-        known: &[&str],
+        flags: &str,
+        known: &str,
         usage: &str,
     ) -> Args {
+        let is_in = |words: &str, key: &str| words.split_ascii_whitespace().any(|word| word == key);
         let mut args = Args::default();
         let text = |arg: OsString| {
             arg.into_string()
@@ -50,13 +51,13 @@ impl Args {
                 std::process::exit(i32::from(printed.is_err()));
             }
             let (key, value) = match (arg.strip_prefix("--"), arg.split_once('=')) {
-                (Some(key), None) if flags.contains(&key) => (key.to_owned(), String::new()),
-                (Some(key), None) if known.contains(&key) => match given.next() {
+                (Some(key), None) if is_in(flags, key) => (key.to_owned(), String::new()),
+                (Some(key), None) if is_in(known, key) => match given.next() {
                     Some(value) => (key.to_owned(), value),
                     None => refuse(&format!("--{key} needs a value"), usage),
                 },
                 (Some(key), None) => refuse(&format!("there is no option --{key}"), usage),
-                (_, Some((key, value))) if known.contains(&key.trim_start_matches('-')) => {
+                (_, Some((key, value))) if is_in(known, key.trim_start_matches('-')) => {
                     (key.trim_start_matches('-').to_owned(), value.to_owned())
                 }
                 (None, _) if arg.starts_with('-') => {

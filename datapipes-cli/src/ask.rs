@@ -25,8 +25,8 @@ pub struct Question {
 pub fn parse(
     given: impl Iterator<Item = OsString>,
     end: &str,
-    flags: &[&str],
-    known: &[&str],
+    flags: &str,
+    known: &str,
     usage: &str,
 ) -> (Args, Option<Command>) {
     let mut given = given.collect::<Vec<_>>().into_iter();

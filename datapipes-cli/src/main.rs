@@ -10,6 +10,7 @@ mod tokenize;
 #[cfg(unix)]
 mod top;
 mod tune;
+mod words;
 #[cfg(unix)]
 mod worker;
 

@@ -94,10 +94,8 @@ impl RandomGaussianBlur {
     }
 }
 
-impl From<u32> for RandomGaussianBlur {
-    fn from(kernel: u32) -> Self {
-        RandomGaussianBlur::new(kernel)
-    }
+datapipes::conversions! {
+    |kernel: u32| -> RandomGaussianBlur { RandomGaussianBlur::new(kernel) }
 }
 
 /// Blurs with one kernel across and one down.

@@ -116,16 +116,9 @@ impl RandomResizedCrop {
     }
 }
 
-impl From<u32> for RandomResizedCrop {
-    fn from(size: u32) -> Self {
-        RandomResizedCrop::new(size, size)
-    }
-}
-
-impl From<(u32, u32)> for RandomResizedCrop {
-    fn from((width, height): (u32, u32)) -> Self {
-        RandomResizedCrop::new(width, height)
-    }
+datapipes::conversions! {
+    |size: u32| -> RandomResizedCrop { RandomResizedCrop::new(size, size) }
+    |(width, height): (u32, u32)| -> RandomResizedCrop { RandomResizedCrop::new(width, height) }
 }
 
 impl Draw for RandomResizedCrop {

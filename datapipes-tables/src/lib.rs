@@ -345,11 +345,11 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
 /// Implemented so that a shared table is a table too.
 #[async_trait]
 impl<T: Table + ?Sized> Table for Arc<T> {
-    fn url(&self) -> &str {
-        (**self).url()
-    }
-    fn schema(&self) -> &Schema {
-        (**self).schema()
+    datapipes::forward! { **self =>
+        fn url(&self) -> &str;
+        fn schema(&self) -> &Schema;
+        fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
+        fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>>;
     }
     async fn get(&self, key: Uuid) -> Result<Row> {
         (**self).get(key).await
@@ -357,17 +357,11 @@ impl<T: Table + ?Sized> Table for Arc<T> {
     async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
         (**self).get_many(keys).await
     }
-    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
-        (**self).scan(columns)
-    }
     async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
         (**self).put(rows).await
     }
     async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
         (**self).contains(keys).await
-    }
-    fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
-        (**self).find(columns, filter)
     }
 }
 

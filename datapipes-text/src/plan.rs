@@ -390,10 +390,8 @@ fn open_windows<R: Send + 'static>(
     rows: impl Fn(u64, &Permutation, &mut Rng) -> Result<(Vec<R>, u64)> + Send + Sync + 'static,
 ) -> Items<R> {
     // The number of the window, of its rows that were given, and of all rows before it.
-    let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
-        Ok(restored) => restored.unwrap_or_default(),
-        Err(error) => return Items::fail(error),
-    };
+    let (mut window, mut given, mut before): (u64, u64, u64) =
+        datapipes::or_fail!(cx.restored()).unwrap_or_default();
     let cx = cx.clone();
     Items::generate(async move |out| {
         let order = Permutation::new(documents, cx.node_rng().next_u64());

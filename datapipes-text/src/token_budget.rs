@@ -60,10 +60,7 @@ where
     type Out = Vec<T>;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let mut index = match cx.restored() {
-            Ok(restored) => restored.unwrap_or(0),
-            Err(error) => return Items::fail(error),
-        };
+        let mut index = datapipes::or_fail!(cx.restored()).unwrap_or(0);
         let (this, cx) = (self.clone(), cx.clone());
         Items::generate(async move |out| {
             loop {

@@ -561,10 +561,8 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Self {
-        Error::io(error)
-    }
+conversions! {
+    |error: std::io::Error| -> Error { Error::io(error) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Macros for what many types of all crates implement in the same way; not part of the interface.
 
 /// Implements `Wire` for a struct: its fields in sequence. Also defines the struct, if that stands
-/// here.
+/// here. Fields after a semicolon stay behind, and have these values where the struct arrives.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_struct {
@@ -18,14 +18,19 @@ macro_rules! wire_struct {
 
         $crate::wire_struct!($type { $($field),* });
     };
-    ($type:ident { $($field:ident),* $(,)? }) => {
-        impl $crate::Wire for $type {
+    ($type:ident $(<$param:ident>)? {
+        $($field:ident),* $(,)? $(; $(#[$of_other:meta])* $other:ident = $stays:expr)?
+    }) => {
+        impl $(<$param: $crate::Wire>)? $crate::Wire for $type $(<$param>)? {
             fn encode<'a>(&'a self, to: &mut $crate::Writer<'a>) -> $crate::Result<()> {
                 $($crate::Wire::encode(&self.$field, to)?;)*
                 Ok(())
             }
             fn decode(from: &mut $crate::Reader<'_>) -> $crate::Result<Self> {
-                Ok($type { $($field: $crate::Wire::decode(from)?),* })
+                Ok($type {
+                    $($field: $crate::Wire::decode(from)?,)*
+                    $($(#[$of_other])* $other: $stays,)?
+                })
             }
         }
     };
@@ -142,6 +147,77 @@ macro_rules! setters {
             pub fn $name(mut self $(, $arg: $type)*) -> Self {
                 self.$($field).+ $(= $value)? $(($($given),*))?;
                 self
+            }
+        )*
+    };
+}
+
+/// Writes methods that call the same method of another value, such as a field:
+///
+/// ```
+/// struct Named { name: String }
+///
+/// impl Named {
+///     datapipes::forward! { self.name =>
+///         /// Returns the number of bytes.
+///         pub fn len(&self) -> usize;
+///         fn ends_with(&self, end: &str) -> bool;
+///     }
+/// }
+/// let named = Named { name: "cat".to_owned() };
+/// assert!(named.len() == 3 && named.ends_with("at"));
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward {
+    ($to:expr => $(
+        $(#[$attribute:meta])*
+        $visible:vis fn $name:ident(&$this:ident $(, $arg:ident: $type:ty)*) -> $out:ty;
+    )*) => {
+        $(
+            $(#[$attribute])*
+            $visible fn $name(&$this $(, $arg: $type)*) -> $out {
+                $to.$name($($arg),*)
+            }
+        )*
+    };
+}
+
+/// Takes the value of a `Result` in a function that returns [`Items`](crate::Items), as `?` does
+/// where a `Result` is returned: an error is all that it returns.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! or_fail {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return $crate::Items::fail(error),
+        }
+    };
+}
+
+/// Implements `From`, once for each line:
+///
+/// ```
+/// #[derive(Debug, PartialEq)]
+/// struct Size(u32, u32);
+///
+/// datapipes::conversions! {
+///     |side: u32| -> Size { Size(side, side) }
+///     |(width, height): (u32, u32)| -> Size { Size(width, height) }
+/// }
+/// assert_eq!(Size::from(3), (3, 3).into());
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conversions {
+    ($($(#[$attribute:meta])* |$value:tt: $from:ty| -> $to:ty { $made:expr })*) => {
+        $(
+            $(#[$attribute])*
+            impl From<$from> for $to {
+                fn from($value: $from) -> Self {
+                    $made
+                }
             }
         )*
     };

@@ -573,32 +573,16 @@ where
 impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>> {
     type Out = Out;
 
-    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
-        (**self).apply(input, cx)
-    }
-    fn name(&self) -> String {
-        (**self).name()
-    }
-    fn crossing(&self) -> Option<Crossing<In, Self::Out>> {
-        (**self).crossing()
-    }
-    fn len_hint(&self, input: u64) -> Option<u64> {
-        (**self).len_hint(input)
-    }
-    fn hints(&self) -> Hints {
-        (**self).hints()
-    }
-    fn weigh(&self, item: &Out) -> Option<usize> {
-        (**self).weigh(item)
-    }
-    fn expected_weight(&self, input: &In) -> Option<usize> {
-        (**self).expected_weight(input)
-    }
-    fn held(&self, cx: &Context) -> Option<Vec<u64>> {
-        (**self).held(cx)
-    }
-    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
-        (**self).snapshot_at(outputs, cx)
+    forward! { **self =>
+        fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out>;
+        fn name(&self) -> String;
+        fn crossing(&self) -> Option<Crossing<In, Self::Out>>;
+        fn len_hint(&self, input: u64) -> Option<u64>;
+        fn hints(&self) -> Hints;
+        fn weigh(&self, item: &Out) -> Option<usize>;
+        fn expected_weight(&self, input: &In) -> Option<usize>;
+        fn held(&self, cx: &Context) -> Option<Vec<u64>>;
+        fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>>;
     }
 }
 

@@ -207,7 +207,7 @@ impl Tensor {
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) with positions and shapes if two differ, or if there are none.
     pub fn stack(tensors: &[Tensor]) -> Result<Tensor> {
         let Some(first) = tensors.first() else {
-            return Err(Error::shape("no tensors to stack".to_owned()));
+            return Err(Error::shape("no tensors to stack"));
         };
         for (place, tensor) in tensors.iter().enumerate() {
             Mismatch::unless_equal("dtype", (0, first.dtype()), (place, tensor.dtype()))?;
@@ -449,7 +449,7 @@ impl Tensor {
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) for a scalar, and for an index past the end.
     pub fn row(&self, index: usize) -> Result<Tensor> {
         let Some((&rows, shape)) = self.shape.split_first() else {
-            return Err(Error::shape("a scalar has no rows".to_owned()));
+            return Err(Error::shape("a scalar has no rows"));
         };
         if index >= rows {
             return Err(Error::shape(format!(
@@ -662,10 +662,8 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-impl From<Mismatch> for Error {
-    fn from(mismatch: Mismatch) -> Self {
-        Error::shape("").with_source(mismatch)
-    }
+conversions! {
+    |mismatch: Mismatch| -> Error { Error::shape("").with_source(mismatch) }
 }
 
 #[cfg(test)]

@@ -138,6 +138,9 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "opaque_debug"),
     ("datapipes-", "matching"),
     ("datapipes-", "setters"),
+    ("datapipes-", "forward"),
+    ("datapipes-", "or_fail"),
+    ("datapipes-", "conversions"),
     // An adapter to a framework is a loader of its own kind.
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.

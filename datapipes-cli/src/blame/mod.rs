@@ -29,7 +29,7 @@ before its first epoch.
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
-    let (args, program) = parse(given, "--", &[], &["steps", "out"], USAGE);
+    let (args, program) = parse(given, "--", "", "steps out", USAGE);
     let args = args.at_most(1, USAGE);
     let Some(state) = args.words.first() else {
         refuse("the checkpoint is missing", USAGE)

@@ -1,43 +1,21 @@
 //! Kinds of files, by name and first bytes, and their views.
 
-use std::str::FromStr;
-
 use datapipes_io::formats::Codec;
 
-/// A view of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum As {
-    Auto,
-    Bytes,
-    Members,
-    Samples,
-    Lines,
-    Records,
-    Arrays,
-    Rows,
-    Images,
-}
+use crate::words::words;
 
-impl FromStr for As {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<As, String> {
-        Ok(match text {
-            "auto" => As::Auto,
-            "bytes" => As::Bytes,
-            "members" => As::Members,
-            "samples" => As::Samples,
-            "lines" => As::Lines,
-            "records" => As::Records,
-            "arrays" => As::Arrays,
-            "rows" => As::Rows,
-            "images" => As::Images,
-            _ => {
-                return Err(
-                    "not one of auto, bytes, members, samples, lines, records, arrays, rows, images".into()
-                );
-            }
-        })
+words! {
+    /// A view of a file.
+    pub enum As {
+        Auto = "auto",
+        Bytes = "bytes",
+        Members = "members",
+        Samples = "samples",
+        Lines = "lines",
+        Records = "records",
+        Arrays = "arrays",
+        Rows = "rows",
+        Images = "images",
     }
 }
 

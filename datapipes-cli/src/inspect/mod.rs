@@ -52,8 +52,8 @@ what a file is; of unknown files it prints size and hash.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
     let args = Args::of(
         given,
-        &["skip-errors"],
-        &["as", "limit", "dump", "pack", "locked", "tokenizer"],
+        "skip-errors",
+        "as limit dump pack locked tokenizer",
         USAGE,
     )
     .at_most(1, USAGE);

@@ -47,7 +47,7 @@ pub fn locked(args: &Args) -> datapipes::Result<Option<Lockfile>> {
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
-    let args = Args::of(given, &["digest", "check"], &["pattern"], USAGE);
+    let args = Args::of(given, "digest check", "pattern", USAGE);
     let [place, path] = &args.words[..] else {
         refuse("a folder and a lock file are needed", USAGE)
     };

@@ -1,9 +1,7 @@
 //! The files of a corpus, as one store that counts what is read of them.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,16 +15,18 @@ use percent_encoding::percent_decode_str;
 use crate::inspect::files::is_repository;
 use crate::inspect::kind::Kind;
 use crate::lock::open;
+use crate::words::words;
 
-/// Layout of documents in files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// A JSON object on each line.
-    JsonLines,
-    /// A row of a table for each.
-    Parquet,
-    /// Each file is a document.
-    Text,
+words! {
+    /// Layout of documents in files.
+    pub enum Layout {
+        /// A JSON object on each line.
+        JsonLines = "jsonl",
+        /// A row of a table for each.
+        Parquet = "parquet",
+        /// Each file is a document.
+        Text = "text",
+    }
 }
 
 impl Layout {
@@ -37,29 +37,6 @@ impl Layout {
             Kind::Text => Some(Layout::Text),
             _ => None,
         }
-    }
-}
-
-impl FromStr for Layout {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Layout, String> {
-        match text {
-            "jsonl" => Ok(Layout::JsonLines),
-            "parquet" => Ok(Layout::Parquet),
-            "text" => Ok(Layout::Text),
-            _ => Err("not one of jsonl, parquet, text".into()),
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Layout::JsonLines => "jsonl",
-            Layout::Parquet => "parquet",
-            Layout::Text => "text",
-        })
     }
 }
 

@@ -80,26 +80,9 @@ const LINE_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
-    let flags = [
-        "add-special-tokens",
-        "special-tokens-as-text",
-        "skip-errors",
-    ];
-    let options = [
-        "tokenizer",
-        "tokenizer-name",
-        "max-bytes",
-        "out",
-        "as",
-        "field",
-        "format",
-        "begin",
-        "end",
-        "workers",
-        "checkpoint-every",
-        "locked",
-    ];
-    let args = Args::of(given, &flags, &options, USAGE);
+    let flags = "add-special-tokens special-tokens-as-text skip-errors";
+    let options = "tokenizer tokenizer-name max-bytes out as field format begin end workers checkpoint-every locked";
+    let args = Args::of(given, flags, options, USAGE);
     if args.words.is_empty() {
         refuse("the files to tokenize are missing", USAGE);
     }

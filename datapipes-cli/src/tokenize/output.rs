@@ -6,42 +6,22 @@
 //! checkpoint, and the loader goes on there: in the middle of a file, with any number of workers.
 //! Stores of single files, renamed when they are complete, would lose up to a whole file.
 
-use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use datapipes::loader::Checkpoint;
 use datapipes::{BoxError, ErrorKind};
 use datapipes_text::{TokenStore, TokenWidth, TokenWriter};
 use serde_json::{Map, Value};
 
-/// Format of the token store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    Megatron,
-    Datatrove,
-}
+use crate::words::words;
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Format::Megatron => "megatron",
-            Format::Datatrove => "datatrove",
-        })
-    }
-}
-
-impl FromStr for Format {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Format, String> {
-        match text {
-            "megatron" => Ok(Format::Megatron),
-            "datatrove" => Ok(Format::Datatrove),
-            _ => Err("not one of megatron, datatrove".into()),
-        }
+words! {
+    /// Format of the token store.
+    pub enum Format {
+        Megatron = "megatron",
+        Datatrove = "datatrove",
     }
 }
 

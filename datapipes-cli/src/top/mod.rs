@@ -35,7 +35,7 @@ l counts the last ten seconds, Tab goes to the next loader of the process, arrow
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
-    let args = Args::of(given, &["once", "json"], &[], USAGE).at_most(1, USAGE);
+    let args = Args::of(given, "once json", "", USAGE).at_most(1, USAGE);
     if args.has("once") && args.has("json") {
         refuse("--once and --json are two ways of printing", USAGE);
     }

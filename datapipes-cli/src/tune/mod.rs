@@ -34,10 +34,8 @@ before its first epoch.
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
-    let known = [
-        "out", "svg", "cores", "gpus", "prefetch", "batches", "memory",
-    ];
-    let (args, program) = parse(given, "--", &["grid"], &known, USAGE);
+    let known = "out svg cores gpus prefetch batches memory";
+    let (args, program) = parse(given, "--", "grid", known, USAGE);
     let args = args.at_most(0, USAGE);
     let out: PathBuf = args.required("out", USAGE);
     let program = required(program, "--", USAGE);

@@ -26,8 +26,8 @@ of the trainer's executable, whose `main` begins with `datapipes::worker::init()
 
 /// Runs the command with these arguments. It returns only if the program cannot be started.
 pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError> {
-    let known = ["trainer", "token-file", "ca", "processes", "idle"];
-    let (args, program) = parse(given, "--exec", &[], &known, USAGE);
+    let known = "trainer token-file ca processes idle";
+    let (args, program) = parse(given, "--exec", "", known, USAGE);
     let args = args.at_most(0, USAGE);
     let trainer: String = args.required("trainer", USAGE);
     if !trainer.starts_with("tcp://") && !trainer.starts_with("tls://") {

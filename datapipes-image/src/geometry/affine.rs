@@ -79,10 +79,8 @@ impl Rotation {
     }
 }
 
-impl From<f64> for Rotation {
-    fn from(degrees: f64) -> Self {
-        Rotation::new(degrees)
-    }
+datapipes::conversions! {
+    |degrees: f64| -> Rotation { Rotation::new(degrees) }
 }
 
 /// Rotates an image about its middle, counter-clockwise.

@@ -31,16 +31,9 @@ impl Fill {
     }
 }
 
-impl From<u8> for Fill {
-    fn from(value: u8) -> Self {
-        Fill([value; 3])
-    }
-}
-
-impl From<[u8; 3]> for Fill {
-    fn from(rgb: [u8; 3]) -> Self {
-        Fill(rgb)
-    }
+datapipes::conversions! {
+    |value: u8| -> Fill { Fill([value; 3]) }
+    |rgb: [u8; 3]| -> Fill { Fill(rgb) }
 }
 
 /// Contents of a border. For the row `1 2 3`, two pixels to the left:
@@ -135,16 +128,9 @@ impl Border {
     }
 }
 
-impl From<u32> for Border {
-    fn from(side: u32) -> Self {
-        Border::new(side, side, side, side)
-    }
-}
-
-impl From<(u32, u32)> for Border {
-    fn from((x, y): (u32, u32)) -> Self {
-        Border::new(x, y, x, y)
-    }
+datapipes::conversions! {
+    |side: u32| -> Border { Border::new(side, side, side, side) }
+    |(x, y): (u32, u32)| -> Border { Border::new(x, y, x, y) }
 }
 
 /// Adds a border to an image; see [`Border`].

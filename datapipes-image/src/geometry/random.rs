@@ -101,16 +101,9 @@ impl RandomCrop {
     }
 }
 
-impl From<u32> for RandomCrop {
-    fn from(size: u32) -> Self {
-        RandomCrop::new(size, size)
-    }
-}
-
-impl From<(u32, u32)> for RandomCrop {
-    fn from((width, height): (u32, u32)) -> Self {
-        RandomCrop::new(width, height)
-    }
+datapipes::conversions! {
+    |size: u32| -> RandomCrop { RandomCrop::new(size, size) }
+    |(width, height): (u32, u32)| -> RandomCrop { RandomCrop::new(width, height) }
 }
 
 impl Draw for RandomCrop {

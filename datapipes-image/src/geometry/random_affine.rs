@@ -69,16 +69,9 @@ impl RandomRotation {
     }
 }
 
-impl From<f64> for RandomRotation {
-    fn from(degrees: f64) -> Self {
-        RandomRotation::new(degrees)
-    }
-}
-
-impl From<(f64, f64)> for RandomRotation {
-    fn from((least, most): (f64, f64)) -> Self {
-        RandomRotation::between(least, most)
-    }
+datapipes::conversions! {
+    |degrees: f64| -> RandomRotation { RandomRotation::new(degrees) }
+    |(least, most): (f64, f64)| -> RandomRotation { RandomRotation::between(least, most) }
 }
 
 impl Draw for RandomRotation {
@@ -239,10 +232,8 @@ impl RandomAffine {
     }
 }
 
-impl From<f64> for RandomAffine {
-    fn from(degrees: f64) -> Self {
-        RandomAffine::new(degrees)
-    }
+datapipes::conversions! {
+    |degrees: f64| -> RandomAffine { RandomAffine::new(degrees) }
 }
 
 impl Draw for RandomAffine {

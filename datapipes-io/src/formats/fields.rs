@@ -6,9 +6,7 @@ use std::mem::needs_drop;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{
-    Arity, BoxError, Context, Error, Hints, Items, Pipe, Reader, Result, Wire, Writer,
-};
+use datapipes::{Arity, BoxError, Context, Error, Hints, Items, Pipe, Result};
 
 use super::Sample;
 use super::compression::{Expansion, content};
@@ -252,18 +250,7 @@ pub struct Decoded<V = Value> {
     fields: Vec<(Arc<str>, V)>,
 }
 
-impl<V: Wire> Wire for Decoded<V> {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.key.encode(to)?;
-        self.fields.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Decoded {
-            key: Wire::decode(from)?,
-            fields: Wire::decode(from)?,
-        })
-    }
-}
+datapipes::wire_struct!(Decoded<V> { key, fields });
 
 impl<V> Decoded<V> {
     /// Returns the common part of the file names; see [`Sample::key`].

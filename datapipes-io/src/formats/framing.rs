@@ -8,7 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
-use datapipes::{Context, Error, ErrorKind, Reader, Result, Wire, Writer, opaque_debug};
+use datapipes::{Context, Error, ErrorKind, Result, opaque_debug};
 
 use super::compression::{Expansion, Packing, packing_of, unpack, unpacker};
 use super::entry::{FileEntries, FileEntry};
@@ -26,22 +26,8 @@ pub struct RecordPosition {
     pub(crate) part: bool,
 }
 
-/// Encodes the position in a checkpoint, which is never that of a block.
-impl Wire for RecordPosition {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.offset.encode(to)?;
-        self.record.encode(to)?;
-        self.line.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(RecordPosition {
-            offset: Wire::decode(from)?,
-            record: Wire::decode(from)?,
-            line: Wire::decode(from)?,
-            part: false,
-        })
-    }
-}
+// The position in a checkpoint is never that of a block.
+datapipes::wire_struct!(RecordPosition { offset, record, line; part = false });
 
 /// Result of looking for the end of a record.
 #[derive(Debug)]

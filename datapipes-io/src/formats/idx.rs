@@ -122,9 +122,7 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
         }
     };
     if axes == 0 {
-        return Err(Error::corrupt(
-            "byte 3: an IDX array without axes".to_owned(),
-        ));
+        return Err(Error::corrupt("byte 3: an IDX array without axes"));
     }
     let header = 4 + 4 * usize::from(axes);
     if there < header {

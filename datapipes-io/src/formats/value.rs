@@ -179,34 +179,12 @@ impl PartialEq for Value {
     }
 }
 
-impl From<Bytes> for Value {
-    fn from(bytes: Bytes) -> Self {
-        Value::Bytes(bytes)
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Value::Text(text)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Value::Int(number)
-    }
-}
-
-impl From<serde_json::Value> for Value {
-    fn from(json: serde_json::Value) -> Self {
-        Value::Json(json)
-    }
-}
-
-impl From<Tensor> for Value {
-    fn from(tensor: Tensor) -> Self {
-        Value::Tensor(tensor)
-    }
+datapipes::conversions! {
+    |bytes: Bytes| -> Value { Value::Bytes(bytes) }
+    |text: String| -> Value { Value::Text(text) }
+    |number: i64| -> Value { Value::Int(number) }
+    |json: serde_json::Value| -> Value { Value::Json(json) }
+    |tensor: Tensor| -> Value { Value::Tensor(tensor) }
 }
 
 /// The rule that decodes an extension.

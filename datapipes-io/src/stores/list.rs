@@ -71,10 +71,7 @@ impl Source for ListStore {
         };
         let (store, cx, allow_empty) = (self.store.clone(), cx.clone(), self.allow_empty);
         let nothing = format!("no object matches {:?} under {}", self.text, store.url());
-        let mut given = match Listed::of(&cx) {
-            Ok(given) => given,
-            Err(error) => return Items::fail(error),
-        };
+        let mut given = datapipes::or_fail!(Listed::of(&cx));
         Items::generate(async move |out| {
             let mut index = 0;
             let mut listed = match given.pin(&*store).await {

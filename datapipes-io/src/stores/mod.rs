@@ -146,37 +146,23 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// Implemented so that a shared store is a store too.
 #[async_trait]
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn url(&self) -> &str {
-        (**self).url()
-    }
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         (**self).get(key, get).await
     }
     async fn head(&self, key: &str) -> Result<Meta> {
         (**self).head(key).await
     }
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
-        (**self).list(prefix)
-    }
-    fn url_of(&self, key: &str) -> String {
-        (**self).url_of(key)
-    }
-    fn identity(&self) -> String {
-        (**self).identity()
-    }
-    fn revision(&self) -> BoxFuture<'_, Result<Option<String>>> {
-        (**self).revision()
-    }
-    fn pin_revision(&self, revision: &str) -> Result<()> {
-        (**self).pin_revision(revision)
-    }
-    fn known_revision(&self) -> Revision {
-        (**self).known_revision()
+    datapipes::forward! { **self =>
+        fn url(&self) -> &str;
+        fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>>;
+        fn url_of(&self, key: &str) -> String;
+        fn identity(&self) -> String;
+        fn revision(&self) -> BoxFuture<'_, Result<Option<String>>>;
+        fn pin_revision(&self, revision: &str) -> Result<()>;
+        fn known_revision(&self) -> Revision;
+        fn folder(&self) -> Option<&Path>;
     }
     async fn read(&self, key: &str) -> Result<Bytes> {
         (**self).read(key).await
-    }
-    fn folder(&self) -> Option<&Path> {
-        (**self).folder()
     }
 }

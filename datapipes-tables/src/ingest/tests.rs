@@ -156,20 +156,16 @@ impl Failing {
 
 #[async_trait]
 impl Table for Failing {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-    fn schema(&self) -> &Schema {
-        self.inner.schema()
+    datapipes::forward! { self.inner =>
+        fn url(&self) -> &str;
+        fn schema(&self) -> &Schema;
+        fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
     }
     async fn get(&self, key: Uuid) -> Result<Row> {
         self.inner.get(key).await
     }
     async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
         self.inner.get_many(keys).await
-    }
-    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
-        self.inner.scan(columns)
     }
     async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
         let fails = self.fails.lock().unwrap().next(&rows);
@@ -189,20 +185,16 @@ struct Slow {
 
 #[async_trait]
 impl Table for Slow {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-    fn schema(&self) -> &Schema {
-        self.inner.schema()
+    datapipes::forward! { self.inner =>
+        fn url(&self) -> &str;
+        fn schema(&self) -> &Schema;
+        fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
     }
     async fn get(&self, key: Uuid) -> Result<Row> {
         self.inner.get(key).await
     }
     async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
         self.inner.get_many(keys).await
-    }
-    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
-        self.inner.scan(columns)
     }
     async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
         let known = self.inner.contains(keys).await;

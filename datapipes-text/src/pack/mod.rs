@@ -185,10 +185,8 @@ impl<T: Document> Pipe<T> for Pack {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Packed> {
         // Documents in open rows come again, in their order, and go to the same rows.
-        let (rows, mut again): (u64, Vec<InBin>) = match cx.restored() {
-            Ok(kept) => kept.unwrap_or_default(),
-            Err(error) => return Items::fail(error),
-        };
+        let (rows, mut again): (u64, Vec<InBin>) =
+            datapipes::or_fail!(cx.restored()).unwrap_or_default();
         let (this, cx) = (self.clone(), cx.clone());
         // In any order, the documents that come again are others than those of the snapshot.
         let records = cx.is_resumable() && cx.lineage().is_none();

@@ -127,10 +127,8 @@ impl RowLayout {
     }
 }
 
-impl From<usize> for RowLayout {
-    fn from(length: usize) -> Self {
-        RowLayout::new(length)
-    }
+datapipes::conversions! {
+    |length: usize| -> RowLayout { RowLayout::new(length) }
 }
 
 /// A row that is being filled.

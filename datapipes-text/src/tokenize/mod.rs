@@ -97,26 +97,14 @@ pub trait Tokenizer: Send + Sync + 'static {
 }
 
 impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
-    fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
-        (**self).encode(text, offsets)
-    }
-    fn decode(&self, ids: &[u32]) -> Result<String> {
-        (**self).decode(ids)
-    }
-    fn vocab_size(&self) -> usize {
-        (**self).vocab_size()
-    }
-    fn token_to_id(&self, token: &str) -> Option<u32> {
-        (**self).token_to_id(token)
-    }
-    fn name(&self) -> Option<&str> {
-        (**self).name()
-    }
-    fn digest(&self) -> Option<&str> {
-        (**self).digest()
-    }
-    fn kept_bytes(&self) -> usize {
-        (**self).kept_bytes()
+    datapipes::forward! { **self =>
+        fn encode(&self, text: &str, offsets: bool) -> Result<Tokens>;
+        fn decode(&self, ids: &[u32]) -> Result<String>;
+        fn vocab_size(&self) -> usize;
+        fn token_to_id(&self, token: &str) -> Option<u32>;
+        fn name(&self) -> Option<&str>;
+        fn digest(&self) -> Option<&str>;
+        fn kept_bytes(&self) -> usize;
     }
 }
 

@@ -191,10 +191,8 @@ floats! {
     f64, std::convert::identity;
 }
 
-impl From<bool> for Value {
-    fn from(value: bool) -> Self {
-        Value::Bool(value)
-    }
+conversions! {
+    |value: bool| -> Value { Value::Bool(value) }
 }
 
 impl Number for bool {

@@ -117,19 +117,11 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
         });
         sample.await.cloned()
     }
-    fn name(&self) -> String {
-        self.above.name()
-    }
-    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
-        self.above.sample_name(key)
-    }
-    fn revision(&self) -> Revision {
-        self.above.revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.above.seldom_waits()
-    }
-    fn weigh(&self, sample: &T) -> Option<usize> {
-        self.above.weigh(sample)
+    forward! { self.above =>
+        fn name(&self) -> String;
+        fn sample_name(&self, key: &Index) -> Option<Arc<str>>;
+        fn revision(&self) -> Revision;
+        fn seldom_waits(&self) -> bool;
+        fn weigh(&self, sample: &T) -> Option<usize>;
     }
 }

@@ -153,14 +153,10 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
         };
         samples.into_iter().zip(keys).map(named).collect()
     }
-    fn name(&self) -> String {
-        self.0.name()
-    }
-    fn revision(&self) -> Revision {
-        self.0.revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.0.seldom_waits()
+    forward! { self.0 =>
+        fn name(&self) -> String;
+        fn revision(&self) -> Revision;
+        fn seldom_waits(&self) -> bool;
     }
     fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
         Some(weigh_all(&*self.0, samples))

@@ -250,20 +250,12 @@ impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
     async fn get_many(&self, keys: Vec<K>) -> Vec<Result<L::Out>> {
         (**self).get_many(keys).await
     }
-    fn name(&self) -> String {
-        (**self).name()
-    }
-    fn sample_name(&self, key: &K) -> Option<Arc<str>> {
-        (**self).sample_name(key)
-    }
-    fn weigh(&self, sample: &L::Out) -> Option<usize> {
-        (**self).weigh(sample)
-    }
-    fn revision(&self) -> Revision {
-        (**self).revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        (**self).seldom_waits()
+    forward! { **self =>
+        fn name(&self) -> String;
+        fn sample_name(&self, key: &K) -> Option<Arc<str>>;
+        fn weigh(&self, sample: &L::Out) -> Option<usize>;
+        fn revision(&self) -> Revision;
+        fn seldom_waits(&self) -> bool;
     }
 }
 

@@ -86,13 +86,9 @@ impl<M: MapPipe + ?Sized> Lookup<Index> for Samples<M> {
     fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
         self.0.sample_name(single(key.clone()))
     }
-    fn revision(&self) -> Revision {
-        self.0.revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.0.seldom_waits()
-    }
-    fn weigh(&self, sample: &M::Out) -> Option<usize> {
-        self.0.weigh(sample)
+    forward! { self.0 =>
+        fn revision(&self) -> Revision;
+        fn seldom_waits(&self) -> bool;
+        fn weigh(&self, sample: &M::Out) -> Option<usize>;
     }
 }

@@ -39,17 +39,11 @@ where
         all.map(|sample| apply(sample?).unwrap_or_else(|payload| Err(Error::panic(payload))))
             .collect()
     }
-    fn name(&self) -> String {
-        self.above.name()
-    }
-    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
-        self.above.sample_name(key)
-    }
-    fn revision(&self) -> Revision {
-        self.above.revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.above.seldom_waits()
+    forward! { self.above =>
+        fn name(&self) -> String;
+        fn sample_name(&self, key: &Index) -> Option<Arc<str>>;
+        fn revision(&self) -> Revision;
+        fn seldom_waits(&self) -> bool;
     }
 }
 
@@ -82,14 +76,10 @@ where
         )
         .await
     }
-    fn name(&self) -> String {
-        self.above.name()
-    }
-    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
-        self.above.sample_name(key)
-    }
-    fn revision(&self) -> Revision {
-        self.above.revision()
+    forward! { self.above =>
+        fn name(&self) -> String;
+        fn sample_name(&self, key: &Index) -> Option<Arc<str>>;
+        fn revision(&self) -> Revision;
     }
 }
 
@@ -113,17 +103,11 @@ where
     async fn get_many(&self, keys: Vec<Index>) -> Vec<Result<T>> {
         self.above.get_many(keys).await
     }
-    fn name(&self) -> String {
-        self.above.name()
-    }
-    fn sample_name(&self, key: &Index) -> Option<Arc<str>> {
-        self.above.sample_name(key)
-    }
-    fn revision(&self) -> Revision {
-        self.above.revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.above.seldom_waits()
+    forward! { self.above =>
+        fn name(&self) -> String;
+        fn sample_name(&self, key: &Index) -> Option<Arc<str>>;
+        fn revision(&self) -> Revision;
+        fn seldom_waits(&self) -> bool;
     }
     fn weigh(&self, sample: &T) -> Option<usize> {
         Some((self.weigh)(sample))

@@ -25,16 +25,9 @@ pub enum Every {
     Time(Duration),
 }
 
-impl From<u64> for Every {
-    fn from(items: u64) -> Self {
-        Every::Items(items)
-    }
-}
-
-impl From<Duration> for Every {
-    fn from(time: Duration) -> Self {
-        Every::Time(time)
-    }
+conversions! {
+    |items: u64| -> Every { Every::Items(items) }
+    |time: Duration| -> Every { Every::Time(time) }
 }
 
 /// Writes the checkpoints of a loader's epochs to one file, on a thread of its own. Its drop waits

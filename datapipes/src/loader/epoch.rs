@@ -435,19 +435,13 @@ impl<T: Send + 'static, E> Blocking<T, E> {
         self.0.end_without_last();
     }
 
-    /// Returns the epoch's number.
-    pub fn number(&self) -> u64 {
-        self.0.number()
-    }
-
-    /// Returns the figures so far; see [`Epoch::stats`].
-    pub fn stats(&self) -> Option<Stats> {
-        self.0.stats()
-    }
-
-    /// Returns the number of items still to come, if it is known; see [`Epoch::steps_left`].
-    pub fn steps_left(&self) -> Option<u64> {
-        self.0.steps_left()
+    forward! { self.0 =>
+        /// Returns the epoch's number.
+        pub fn number(&self) -> u64;
+        /// Returns the figures so far; see [`Epoch::stats`].
+        pub fn stats(&self) -> Option<Stats>;
+        /// Returns the number of items still to come, if it is known; see [`Epoch::steps_left`].
+        pub fn steps_left(&self) -> Option<u64>;
     }
 }
 

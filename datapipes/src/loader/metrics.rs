@@ -91,9 +91,9 @@ impl Watched {
             None => to.add(&now),
         }
         if is_latest {
-            to.set("datapipes_epoch", &[], self.number as f64);
+            to.set("epoch", &[], self.number as f64);
             let is_running = u8::from(!self.is_done);
-            to.set("datapipes_epoch_running", &[], is_running.into());
+            to.set("epoch_running", &[], is_running.into());
         }
         self.before = Some(now);
     }
@@ -118,10 +118,8 @@ fn publish_all(epochs: &Receiver<StartedEpoch>, to: &mut Target) {
                     before: None,
                     is_done: false,
                 });
-                for (name, text) in FIGURES {
-                    describe(name, text);
-                }
-                to.count("datapipes_epochs_total", &[], 1);
+                FIGURES.trim().lines().for_each(describe);
+                to.count("epochs_total", &[], 1);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -131,134 +129,53 @@ fn publish_all(epochs: &Receiver<StartedEpoch>, to: &mut Target) {
 
 /// All names that are published, with descriptions. Totals of seconds are gauges to the facade,
 /// whose counters are whole numbers; they only grow.
-const FIGURES: &[(&str, &str)] = &[
-    ("datapipes_epochs_total", "Epochs that have begun"),
-    ("datapipes_epoch", "Number of the latest epoch"),
-    (
-        "datapipes_epoch_running",
-        "1 while the latest epoch runs, 0 after its end",
-    ),
-    ("datapipes_epoch_seconds_total", "Time that epochs have run"),
-    (
-        "datapipes_delivered_items_total",
-        "Items (usually batches) that the consumer took",
-    ),
-    (
-        "datapipes_skipped_items_total",
-        "Items that failed and were skipped",
-    ),
-    (
-        "datapipes_consumer_waits_total",
-        "Items that were not ready when they were asked for",
-    ),
-    (
-        "datapipes_consumer_waited_seconds_total",
-        "Time that the consumer waited for the loader",
-    ),
-    (
-        "datapipes_consumer_wait_seconds",
-        "Quantiles of the consumer's waits of the last period",
-    ),
-    ("datapipes_node_items_total", "Items that left the node"),
-    (
-        "datapipes_node_dropped_items_total",
-        "Items that the node left out on purpose",
-    ),
-    (
-        "datapipes_node_errors_total",
-        "Errors that left the node, its own and those from upstream",
-    ),
-    (
-        "datapipes_node_retries_total",
-        "Tries of an item beyond its first",
-    ),
-    (
-        "datapipes_node_busy_seconds_total",
-        "Time spent in the node, summed over threads",
-    ),
-    (
-        "datapipes_node_item_seconds",
-        "Quantiles of the time of an item in the last period",
-    ),
-    (
-        "datapipes_segment_items_total",
-        "Items that went into the segment",
-    ),
-    ("datapipes_segment_morsels_total", "Morsels of the segment"),
-    (
-        "datapipes_segment_busy_seconds_total",
-        "Time spent by workers",
-    ),
-    (
-        "datapipes_segment_starved_seconds_total",
-        "Time in which the segment had no input",
-    ),
-    (
-        "datapipes_segment_full_seconds_total",
-        "Time in which the concurrency was fully used",
-    ),
-    (
-        "datapipes_segment_morsel_seconds",
-        "Quantiles of the time of a morsel in the last period",
-    ),
-    (
-        "datapipes_segment_in_flight_morsels",
-        "Morsels in flight, on average over the last period",
-    ),
-    (
-        "datapipes_segment_in_flight_limit_morsels",
-        "Morsels that may be in flight",
-    ),
-    (
-        "datapipes_segment_memory_bytes",
-        "Bytes of the segment's items in work and ready",
-    ),
-    (
-        "datapipes_segment_processes",
-        "Processes of the segment that run",
-    ),
-    (
-        "datapipes_segment_processes_pending_morsels",
-        "Morsels that wait for a process of the segment",
-    ),
-    (
-        "datapipes_segment_processes_morsels",
-        "Morsels that the segment's processes have in hand",
-    ),
-    (
-        "datapipes_segment_processes_memory_bytes",
-        "Private memory of the segment's processes",
-    ),
-    (
-        "datapipes_queue_items",
-        "Items ready when the consumer came, on average over the last period",
-    ),
-    (
-        "datapipes_queue_limit_items",
-        "Greatest length of the queue before the consumer",
-    ),
-    (
-        "datapipes_queue_item_wait_seconds",
-        "Quantiles of the time that an item was in the queue, in the last period",
-    ),
-    (
-        "datapipes_device_uploads_total",
-        "Batches that were uploaded to the device",
-    ),
-    (
-        "datapipes_device_busy_seconds_total",
-        "Time spent in uploads",
-    ),
-    ("datapipes_memory_bytes", "Bytes of all items in the graph"),
-    (
-        "datapipes_memory_limit_bytes",
-        "Limit of the bytes of all items in the graph",
-    ),
-    ("datapipes_workers", "CPU workers"),
-];
+const FIGURES: &str = "
+    datapipes_epochs_total: Epochs that have begun
+    datapipes_epoch: Number of the latest epoch
+    datapipes_epoch_running: 1 while the latest epoch runs, 0 after its end
+    datapipes_epoch_seconds_total: Time that epochs have run
+    datapipes_delivered_items_total: Items (usually batches) that the consumer took
+    datapipes_skipped_items_total: Items that failed and were skipped
+    datapipes_consumer_waits_total: Items that were not ready when they were asked for
+    datapipes_consumer_waited_seconds_total: Time that the consumer waited for the loader
+    datapipes_consumer_wait_seconds: Quantiles of the consumer's waits of the last period
+    datapipes_node_items_total: Items that left the node
+    datapipes_node_dropped_items_total: Items that the node left out on purpose
+    datapipes_node_errors_total: Errors that left the node, its own and those from upstream
+    datapipes_node_retries_total: Tries of an item beyond its first
+    datapipes_node_busy_seconds_total: Time spent in the node, summed over threads
+    datapipes_node_item_seconds: Quantiles of the time of an item in the last period
+    datapipes_segment_items_total: Items that went into the segment
+    datapipes_segment_morsels_total: Morsels of the segment
+    datapipes_segment_busy_seconds_total: Time spent by workers
+    datapipes_segment_starved_seconds_total: Time in which the segment had no input
+    datapipes_segment_full_seconds_total: Time in which the concurrency was fully used
+    datapipes_segment_morsel_seconds: Quantiles of the time of a morsel in the last period
+    datapipes_segment_in_flight_morsels: Morsels in flight, on average over the last period
+    datapipes_segment_in_flight_limit_morsels: Morsels that may be in flight
+    datapipes_segment_memory_bytes: Bytes of the segment's items in work and ready
+    datapipes_segment_processes: Processes of the segment that run
+    datapipes_segment_processes_pending_morsels: Morsels that wait for a process of the segment
+    datapipes_segment_processes_morsels: Morsels that the segment's processes have in hand
+    datapipes_segment_processes_memory_bytes: Private memory of the segment's processes
+    datapipes_queue_items: Items ready when the consumer came, on average over the last period
+    datapipes_queue_limit_items: Greatest length of the queue before the consumer
+    datapipes_queue_item_wait_seconds: Quantiles of the time that an item was in the queue, in the last period
+    datapipes_device_uploads_total: Batches that were uploaded to the device
+    datapipes_device_busy_seconds_total: Time spent in uploads
+    datapipes_memory_bytes: Bytes of all items in the graph
+    datapipes_memory_limit_bytes: Limit of the bytes of all items in the graph
+    datapipes_workers: CPU workers
+";
+
+/// Returns the name that a figure is published under.
+fn full(name: &str) -> String {
+    format!("datapipes_{name}")
+}
 
 /// Describes a figure, whose name says its unit and if it is a total.
-fn describe(name: &'static str, text: &'static str) {
+fn describe(line: &'static str) {
+    let (name, text) = line.trim().split_once(": ").expect("a name and a text");
     let unit = match name {
         seconds if seconds.contains("_seconds") => Unit::Seconds,
         bytes if bytes.ends_with("_bytes") => Unit::Bytes,
@@ -285,26 +202,22 @@ struct Target {
 impl Target {
     /// Publishes what was added in a period, and what is now.
     fn add(&mut self, period: &Stats) {
-        self.grow("datapipes_epoch_seconds_total", &[], period.wall);
-        self.count("datapipes_delivered_items_total", &[], period.delivered);
-        self.count("datapipes_consumer_waits_total", &[], period.waits.count());
-        self.grow(
-            "datapipes_consumer_waited_seconds_total",
-            &[],
-            period.waited,
-        );
-        self.times("datapipes_consumer_wait_seconds", &[], &period.waits);
-        self.set("datapipes_workers", &[], period.workers as f64);
-        self.set("datapipes_memory_bytes", &[], period.memory.bytes as f64);
+        self.grow("epoch_seconds_total", &[], period.wall);
+        self.count("delivered_items_total", &[], period.delivered);
+        self.count("consumer_waits_total", &[], period.waits.count());
+        self.grow("consumer_waited_seconds_total", &[], period.waited);
+        self.times("consumer_wait_seconds", &[], &period.waits);
+        self.set("workers", &[], period.workers as f64);
+        self.set("memory_bytes", &[], period.memory.bytes as f64);
         if let Some(limit) = period.memory.limit {
-            self.set("datapipes_memory_limit_bytes", &[], limit as f64);
+            self.set("memory_limit_bytes", &[], limit as f64);
         }
         for skips in &period.skips {
             // An error may name anything as its node.
             let node = self.nodes.iter().find(|node| ***node == *skips.node);
             let node = node.map_or_else(String::new, |node| node.to_string());
             let labels = [("node", node), ("kind", skips.kind.to_string())];
-            self.count("datapipes_skipped_items_total", &labels, skips.items);
+            self.count("skipped_items_total", &labels, skips.items);
         }
         for node in &period.nodes {
             self.add_node(node);
@@ -313,80 +226,61 @@ impl Target {
             self.add_segment(segment);
         }
         if let Some(queue) = &period.queue {
-            self.set("datapipes_queue_items", &[], queue.occupancy);
-            self.set("datapipes_queue_limit_items", &[], queue.depth as f64);
-            self.times("datapipes_queue_item_wait_seconds", &[], &queue.item_wait);
+            self.set("queue_items", &[], queue.occupancy);
+            self.set("queue_limit_items", &[], queue.depth as f64);
+            self.times("queue_item_wait_seconds", &[], &queue.item_wait);
         }
         if let Some(device) = &period.device {
-            self.count("datapipes_device_uploads_total", &[], device.uploaded);
-            self.grow("datapipes_device_busy_seconds_total", &[], device.busy);
+            self.count("device_uploads_total", &[], device.uploaded);
+            self.grow("device_busy_seconds_total", &[], device.busy);
         }
     }
 
     fn add_node(&mut self, node: &NodeStats) {
         let labels = [("node", node.name.clone())];
         for (name, count) in [
-            ("datapipes_node_items_total", node.items),
-            ("datapipes_node_dropped_items_total", node.dropped),
-            ("datapipes_node_errors_total", node.errors),
-            ("datapipes_node_retries_total", node.retried),
+            ("node_items_total", node.items),
+            ("node_dropped_items_total", node.dropped),
+            ("node_errors_total", node.errors),
+            ("node_retries_total", node.retried),
         ] {
             self.count(name, &labels, count);
         }
-        self.grow("datapipes_node_busy_seconds_total", &labels, node.busy);
-        self.times("datapipes_node_item_seconds", &labels, &node.item_time);
+        self.grow("node_busy_seconds_total", &labels, node.busy);
+        self.times("node_item_seconds", &labels, &node.item_time);
     }
 
     fn add_segment(&mut self, segment: &SegmentStats) {
         let labels = [("segment", segment.letter.to_string())];
-        self.count("datapipes_segment_items_total", &labels, segment.items);
-        self.count("datapipes_segment_morsels_total", &labels, segment.morsels);
+        self.count("segment_items_total", &labels, segment.items);
+        self.count("segment_morsels_total", &labels, segment.morsels);
         for (name, time) in [
-            ("datapipes_segment_busy_seconds_total", segment.busy),
-            ("datapipes_segment_starved_seconds_total", segment.starved),
-            ("datapipes_segment_full_seconds_total", segment.full),
+            ("segment_busy_seconds_total", segment.busy),
+            ("segment_starved_seconds_total", segment.starved),
+            ("segment_full_seconds_total", segment.full),
         ] {
             self.grow(name, &labels, time);
         }
-        self.times(
-            "datapipes_segment_morsel_seconds",
-            &labels,
-            &segment.morsel_time,
-        );
+        self.times("segment_morsel_seconds", &labels, &segment.morsel_time);
         for (name, value) in [
-            ("datapipes_segment_in_flight_morsels", segment.occupancy),
+            ("segment_in_flight_morsels", segment.occupancy),
             (
-                "datapipes_segment_in_flight_limit_morsels",
+                "segment_in_flight_limit_morsels",
                 segment.concurrency as f64,
             ),
-            (
-                "datapipes_segment_memory_bytes",
-                segment.memory.bytes as f64,
-            ),
+            ("segment_memory_bytes", segment.memory.bytes as f64),
         ] {
             self.set(name, &labels, value);
         }
         if let Some(processes) = &segment.processes {
             let children = &processes.children;
-            self.set(
-                "datapipes_segment_processes",
-                &labels,
-                children.len() as f64,
-            );
+            self.set("segment_processes", &labels, children.len() as f64);
             let pending = processes.pending as f64;
-            self.set(
-                "datapipes_segment_processes_pending_morsels",
-                &labels,
-                pending,
-            );
+            self.set("segment_processes_pending_morsels", &labels, pending);
             let jobs: usize = children.iter().map(|child| child.jobs).sum();
-            self.set("datapipes_segment_processes_morsels", &labels, jobs as f64);
+            self.set("segment_processes_morsels", &labels, jobs as f64);
             let bytes: u64 = children.iter().map(|child| child.memory).sum();
-            self.set(
-                "datapipes_segment_processes_memory_bytes",
-                &labels,
-                bytes as f64,
-            );
+            self.set("segment_processes_memory_bytes", &labels, bytes as f64);
         }
     }
 
@@ -399,7 +293,7 @@ impl Target {
     }
 
     fn count(&self, name: &'static str, labels: &[(&'static str, String)], added: u64) {
-        metrics::counter!(name, self.labels(labels)).increment(added);
+        metrics::counter!(full(name), self.labels(labels)).increment(added);
     }
 
     /// Publishes a total of seconds. Not each recorder adds to a gauge that it is asked for anew.
@@ -407,11 +301,11 @@ impl Target {
         let labels = self.labels(labels);
         let total = self.totals.entry((name, labels.clone())).or_default();
         *total += added;
-        metrics::gauge!(name, labels).set(total.as_secs_f64());
+        metrics::gauge!(full(name), labels).set(total.as_secs_f64());
     }
 
     fn set(&self, name: &'static str, labels: &[(&'static str, String)], value: f64) {
-        metrics::gauge!(name, self.labels(labels)).set(value);
+        metrics::gauge!(full(name), self.labels(labels)).set(value);
     }
 
     /// Publishes quantiles as gauges: the facade's histograms take one duration after the other, and

@@ -31,21 +31,16 @@ impl Batch {
     }
 }
 
-/// Makes batches of this many items; a shorter last batch is kept.
-impl From<usize> for Batch {
-    fn from(size: usize) -> Self {
-        Batch::new(size)
-    }
+conversions! {
+    /// Makes batches of this many items; a shorter last batch is kept.
+    |size: usize| -> Batch { Batch::new(size) }
 }
 
 impl<T: Send + 'static> Pipe<T> for Batch {
     type Out = Vec<T>;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let index = match cx.restored() {
-            Ok(restored) => restored.unwrap_or(0),
-            Err(error) => return Items::fail(error),
-        };
+        let index = or_fail!(cx.restored()).unwrap_or(0);
         Items::from_chunks(Batches {
             input,
             size: self.size,

@@ -52,10 +52,7 @@ where
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         // The items of the buckets come again, in their order, and fill the buckets as before.
-        let mut batches = match cx.restored() {
-            Ok(restored) => restored.unwrap_or(0),
-            Err(error) => return Items::fail(error),
-        };
+        let mut batches = or_fail!(cx.restored()).unwrap_or(0);
         let (this, cx) = (self.clone(), cx.clone());
         Items::generate(async move |out| {
             let mut buckets: Vec<Vec<Held<T>>> = this.sizes.iter().map(|_| Vec::new()).collect();

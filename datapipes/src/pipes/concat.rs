@@ -21,10 +21,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        let ended: u64 = match cx.restored() {
-            Ok(restored) => restored.unwrap_or(0),
-            Err(error) => return Items::fail(error),
-        };
+        let ended: u64 = or_fail!(cx.restored()).unwrap_or(0);
         let mut inputs = inputs.into_iter();
         inputs
             .by_ref()

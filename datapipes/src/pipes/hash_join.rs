@@ -266,10 +266,7 @@ where
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
         // The number of errors that came of the table, if it was made before a stop.
-        let failed: Option<u64> = match cx.restored() {
-            Ok(restored) => restored,
-            Err(error) => return Items::fail(error),
-        };
+        let failed: Option<u64> = or_fail!(cx.restored());
         let ((left_key, right_key), weigh) = (self.keys.clone(), self.weigh.clone());
         let (strict, cx) = (self.strict, cx.clone());
         let mut table = Table {

@@ -116,10 +116,8 @@ where
     ) -> Items<Out> {
         // True if the last item of each input comes again, the first for its key alone; and true if
         // the second was a partner.
-        let (has_last, has_current, used) = match cx.restored::<(bool, bool, bool)>() {
-            Ok(restored) => restored.unwrap_or_default(),
-            Err(error) => return Items::fail(error),
-        };
+        let (has_last, has_current, used) =
+            or_fail!(cx.restored::<(bool, bool, bool)>()).unwrap_or_default();
         let ((left_key, key_of), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
         let mut right = Right {
             items: right,

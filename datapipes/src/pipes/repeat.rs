@@ -56,10 +56,7 @@ pub(super) fn run_rounds<T: Send + 'static, U: Send + 'static>(
     pass: impl Fn(Item<T>) -> Item<U> + Send + 'static,
     after: impl Fn(u64) -> Option<Item<U>> + Send + 'static,
 ) -> Items<U> {
-    let (first, mut nothing) = match cx.restored() {
-        Ok(restored) => restored.unwrap_or((0, true)),
-        Err(error) => return Items::fail(error),
-    };
+    let (first, mut nothing) = or_fail!(cx.restored()).unwrap_or((0, true));
     let cx = cx.clone();
     Items::generate(async move |out| {
         for round in first..rounds {

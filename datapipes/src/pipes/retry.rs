@@ -95,11 +95,11 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
             }
         })
     }
-    fn name(&self) -> String {
-        self.pipe.name()
-    }
-    fn len_hint(&self, input: u64) -> Option<u64> {
-        self.pipe.len_hint(input)
+    forward! { self.pipe =>
+        fn name(&self) -> String;
+        fn len_hint(&self, input: u64) -> Option<u64>;
+        fn weigh(&self, item: &P::Out) -> Option<usize>;
+        fn expected_weight(&self, input: &T) -> Option<usize>;
     }
     fn hints(&self) -> Hints {
         let inner = self.pipe.hints();
@@ -109,12 +109,6 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
         let comma = if inner.settings.is_empty() { "" } else { ", " };
         let settings = format!("{}{comma}{} more tries", inner.settings, self.again);
         inner.settings(settings).problem(problem)
-    }
-    fn weigh(&self, item: &P::Out) -> Option<usize> {
-        self.pipe.weigh(item)
-    }
-    fn expected_weight(&self, input: &T) -> Option<usize> {
-        self.pipe.expected_weight(input)
     }
 }
 

@@ -21,10 +21,7 @@ impl<T: Send + 'static> Pipe<T> for Sample {
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         // Nothing comes out before the end of the input; from then on, the items left are the items
         // held.
-        let chosen = match cx.restored() {
-            Ok(restored) => restored.unwrap_or(false),
-            Err(error) => return Items::fail(error),
-        };
+        let chosen = or_fail!(cx.restored()).unwrap_or(false);
         let (size, cx) = (self.0, cx.clone());
         Items::generate(async move |out| {
             let mut rng = cx.node_rng();

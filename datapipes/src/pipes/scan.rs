@@ -91,10 +91,7 @@ where
     type Out = Out;
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
-        let state = match cx.restored() {
-            Ok(restored) => restored.unwrap_or_else(|| self.0.initial.clone()),
-            Err(error) => return Items::fail(error),
-        };
+        let state = or_fail!(cx.restored()).unwrap_or_else(|| self.0.initial.clone());
         scan(input, state, &self.0.f, cx, |state, out, cx| {
             out.snapshot(cx, || state.clone())
         })

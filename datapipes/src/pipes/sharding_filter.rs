@@ -94,10 +94,7 @@ fn shard<T: Send + 'static>(
         return input;
     }
     // The number of items and errors so far, and how many of them are held.
-    let (total, again) = match cx.restored::<(u64, u64)>() {
-        Ok(restored) => restored.unwrap_or((0, 0)),
-        Err(error) => return Items::fail(error),
-    };
+    let (total, again) = or_fail!(cx.restored::<(u64, u64)>()).unwrap_or((0, 0));
     if world <= 1 && again == 0 {
         return give_all(input, cx, total);
     }

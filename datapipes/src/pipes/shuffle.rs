@@ -34,11 +34,9 @@ impl Shuffle {
     }
 }
 
-/// Makes a shuffle with a buffer of this many items.
-impl From<usize> for Shuffle {
-    fn from(buffer: usize) -> Self {
-        Shuffle::new(buffer)
-    }
+conversions! {
+    /// Makes a shuffle with a buffer of this many items.
+    |buffer: usize| -> Shuffle { Shuffle::new(buffer) }
 }
 
 impl<T: Send + 'static> Pipe<T> for Shuffle {
@@ -46,10 +44,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (size, mut rng) = (self.buffer, cx.node_rng());
-        let restored = match cx.restored::<ShuffleState>() {
-            Ok(restored) => restored,
-            Err(error) => return Items::fail(error),
-        };
+        let restored = or_fail!(cx.restored::<ShuffleState>());
         let refill = restored
             .as_ref()
             .map(|state| Refill::new(state.slots(size, &mut rng)));

@@ -17,10 +17,7 @@ impl<T: Send + 'static> Pipe<T> for Take {
     type Out = T;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
-        let mut left = match cx.restored() {
-            Ok(left) => left.unwrap_or(self.0),
-            Err(error) => return Items::fail(error),
-        };
+        let mut left = or_fail!(cx.restored()).unwrap_or(self.0);
         let cx = cx.clone();
         Items::generate(async move |out| {
             loop {

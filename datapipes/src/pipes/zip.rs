@@ -60,10 +60,7 @@ macro_rules! zip {
             type Out = ($($type,)*);
 
             fn join(&self, mut inputs: ($(Items<$type>,)*), cx: &Context) -> Items<Self::Out> {
-                let first: u64 = match cx.restored() {
-                    Ok(restored) => restored.unwrap_or(0),
-                    Err(error) => return Items::fail(error),
-                };
+                let first: u64 = or_fail!(cx.restored()).unwrap_or(0);
                 let (strict, cx) = (self.strict, cx.clone());
                 Items::generate(async move |out| {
                     for index in first.. {

@@ -251,10 +251,8 @@ impl Processes {
     }
 }
 
-impl From<usize> for Processes {
-    fn from(count: usize) -> Self {
-        Processes::new(count)
-    }
+conversions! {
+    |count: usize| -> Processes { Processes::new(count) }
 }
 
 /// Prints all settings on one line: `2 processes, 2 GiB each, nice 10, reads /data only, no

@@ -1,47 +1,19 @@
 //! Encoding of the settings of processes, for sending them to a process.
 
 use super::Processes;
-use crate::{Reader, Result, Wire, Writer};
 
-/// Encodes the settings that a child receives at its start.
-impl Wire for Processes {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.count.encode(to)?;
-        self.memory.encode(to)?;
-        self.time_limit.encode(to)?;
-        self.restarts.encode(to)?;
-        self.nice.encode(to)?;
-        self.cpus.encode(to)?;
-        self.env.encode(to)?;
-        self.reads.encode(to)?;
-        self.writes.encode(to)?;
-        self.no_network.encode(to)
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Processes {
-            count: Wire::decode(from)?,
-            memory: Wire::decode(from)?,
-            time_limit: Wire::decode(from)?,
-            restarts: Wire::decode(from)?,
-            nice: Wire::decode(from)?,
-            cpus: Wire::decode(from)?,
-            env: Wire::decode(from)?,
-            reads: Wire::decode(from)?,
-            writes: Wire::decode(from)?,
-            no_network: Wire::decode(from)?,
-            // A child has no workers of its own.
-            #[cfg(feature = "remote")]
-            remote: None,
-        })
-    }
-}
+// What a child receives at its start.
+wire_struct!(Processes {
+    count, memory, time_limit, restarts, nice, cpus, env, reads, writes, no_network;
+    #[cfg(feature = "remote")] remote = None
+});
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::full;
     use super::*;
     use crate::codec::Parcel;
+    use crate::{Reader, Wire, Writer};
 
     fn parcel(processes: &Processes) -> Parcel {
         let mut writer = Writer::new();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Order, Processes};
 
 use super::crimes::{Case, all_gone, case, children, decode, is_gone};
+use super::skipping;
 
 const ITEMS: u64 = 40;
 /// The first two, which are neighbours, one in the middle, and the last.
@@ -297,15 +298,7 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
     for crime in ["close", "shut", "empty"] {
         for count in [1, 3] {
             let graph = graph(&count.into(), ITEMS, &case(crime, &GUILTY, 300));
-            let loader = DataLoader::builder(graph)
-                .on_error(OnError::skip(ITEMS))
-                .build()
-                .unwrap();
-            let delivered: Vec<u64> = loader
-                .epoch(0)
-                .blocking()
-                .collect::<Result<_, _>>()
-                .unwrap();
+            let (loader, delivered) = skipping(graph, ITEMS);
             let skipped = loader.stats().unwrap().skipped_items;
             let lost: Vec<u64> = skipped
                 .iter()
@@ -375,15 +368,7 @@ fn row_12_what_a_child_starts_ends_with_it() {
         }
         let end = end.map(str::to_owned);
         let graph = Graph::range(0..10).in_processes_with(1, end.clone(), part);
-        let loader = DataLoader::builder(graph)
-            .on_error(OnError::skip(1))
-            .build()
-            .unwrap();
-        let all: Vec<u64> = loader
-            .epoch(0)
-            .blocking()
-            .collect::<Result<_, _>>()
-            .unwrap();
+        let (loader, all) = skipping(graph, 1);
         let grandchild = all[0] as u32;
         match end {
             Some(end) => {

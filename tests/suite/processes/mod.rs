@@ -20,7 +20,18 @@ mod shapes;
 mod soak;
 mod starting;
 
-use datapipes::DataLoader;
+use datapipes::{DataLoader, Graph, OnError};
+
+/// Runs an epoch that skips up to so many items, and returns what came out of it.
+fn skipping<T: Send + 'static>(graph: Graph<T>, items: u64) -> (DataLoader<T>, Vec<T>) {
+    let loader = DataLoader::builder(graph)
+        .on_error(OnError::skip(items))
+        .build()
+        .unwrap();
+    let epoch = loader.epoch(0).blocking();
+    let delivered = epoch.collect::<datapipes::Result<_>>().unwrap();
+    (loader, delivered)
+}
 
 /// The children of the first segment in processes, by their places.
 fn pids<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Processes};
 
 use super::crimes::{all_gone, case, children, commit, decode, is_gone, soon, work};
+use super::skipping;
 
 const VARIABLE: &str = "DATAPIPES_TEST_PARENT";
 const MARK: &str = "DATAPIPES_TEST_MARK";
@@ -313,15 +314,7 @@ fn no_shared_memory() {
     set_limit(libc::RLIMIT_FSIZE, 256 << 10);
     // Out of a child.
     let graph = Graph::range(0..200).in_processes_with(2, vec![5, 6, 150], grow);
-    let loader = DataLoader::builder(graph)
-        .on_error(OnError::skip(10))
-        .build()
-        .unwrap();
-    let all: Vec<Vec<u8>> = loader
-        .epoch(0)
-        .blocking()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let (loader, all) = skipping(graph, 10);
     let good = (0..200u8).filter(|n| ![5, 6, 150].contains(n));
     assert!(good.eq(all.iter().map(|item| item[99])));
     let said: Vec<String> = loader
@@ -348,15 +341,7 @@ fn no_shared_memory() {
         .map(|n| vec![0; if n == 7 { 1 << 20 } else { n }])
         .collect();
     let graph = Graph::from_vec(items).in_processes(2, shrink);
-    let loader = DataLoader::builder(graph)
-        .on_error(OnError::skip(10))
-        .build()
-        .unwrap();
-    let all: Vec<u64> = loader
-        .epoch(0)
-        .blocking()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let (loader, all) = skipping(graph, 10);
     assert!(
         all.iter().copied().eq((0..50).filter(|&n| n != 7)),
         "{all:?}"

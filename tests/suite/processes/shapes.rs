@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use datapipes::testing::some_of;
-use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Order, Processes};
+use datapipes::{DataLoader, ErrorKind, Graph, OnError, Order, Processes};
 
 use super::crimes::{case, children, commit, decode, is_gone, work};
 use super::faults::convict;
+use super::skipping;
 
 /// Cheap items come in pieces of hundreds, of which one kills.
 #[test]
@@ -90,15 +91,7 @@ type Part = fn(Graph<u64>, &Many) -> Graph<u64>;
 fn check_fan_out(part: Part, items: u64, (many, micros): (u64, u64), count: usize, guilty: &[u64]) {
     let settings = (guilty.to_vec(), many, micros);
     let graph = || Graph::range(0..items).in_processes_with(count, settings.clone(), part);
-    let loader = DataLoader::builder(graph())
-        .on_error(OnError::skip(items))
-        .build()
-        .unwrap();
-    let all: Vec<u64> = loader
-        .epoch(0)
-        .blocking()
-        .collect::<Result<_, Error>>()
-        .unwrap();
+    let (loader, all) = skipping(graph(), items);
     assert!(all.is_sorted_by(|a, b| a < b), "in order, and once");
     let lost: Vec<u64> = loader
         .stats()
@@ -297,15 +290,7 @@ fn row_5_in_a_part_with_filters_only_the_guilty_are_lost() {
         for count in [1, 3] {
             let settings = (guilty.clone(), 0, micros);
             let graph = Graph::range(0..items).in_processes_with(count, settings, part);
-            let loader = DataLoader::builder(graph)
-                .on_error(OnError::skip(items))
-                .build()
-                .unwrap();
-            let all: Vec<u64> = loader
-                .epoch(0)
-                .blocking()
-                .collect::<Result<_, _>>()
-                .unwrap();
+            let (loader, all) = skipping(graph, items);
             let right = (0..items).filter(|n| n % 3 != 0 && n % 5 != 0 && !guilty.contains(n));
             assert!(right.eq(all.iter().copied()), "{all:?}");
             let lost: Vec<u64> = loader
@@ -339,15 +324,7 @@ fn row_23_children_that_wait_for_room_are_not_waited_for() {
             let graph =
                 Graph::range(0..9000).in_processes_with(1, (guilty.to_vec(), micros, 0), part);
             let graph = graph.batch(3000);
-            let loader = DataLoader::builder(graph)
-                .on_error(OnError::skip(2))
-                .build()
-                .unwrap();
-            let all: Vec<Vec<[u64; 128]>> = loader
-                .epoch(0)
-                .blocking()
-                .collect::<Result<_, _>>()
-                .unwrap();
+            let (_, all) = skipping(graph, 2);
             let right = (0..9000).filter(|n| !guilty.contains(n));
             assert!(right.eq(all.concat().iter().map(|item| item[0])));
         }
@@ -368,15 +345,7 @@ fn row_17_what_a_child_wrote_stays_when_it_ends() {
     }
     let guilty = vec![3, 4, 17];
     let graph = Graph::range(0..40).in_processes_with(2, guilty.clone(), part);
-    let loader = DataLoader::builder(graph)
-        .on_error(OnError::skip(3))
-        .build()
-        .unwrap();
-    let all: Vec<datapipes::Tensor> = loader
-        .epoch(0)
-        .blocking()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let (loader, all) = skipping(graph, 3);
     drop(loader);
     let good = (0..40).filter(|n| !guilty.contains(n));
     for (n, tensor) in good.zip(&all) {

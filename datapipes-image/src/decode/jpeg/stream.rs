@@ -19,10 +19,8 @@ pub(super) enum Bad {
     Symbol,
 }
 
-impl From<NoCode> for Bad {
-    fn from(_: NoCode) -> Bad {
-        Bad::Code
-    }
+datapipes::conversions! {
+    |_: NoCode| -> Bad { Bad::Code }
 }
 
 impl Bad {

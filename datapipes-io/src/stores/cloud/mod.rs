@@ -101,10 +101,8 @@ impl From<Error> for Failed {
     }
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        failed.error
-    }
+datapipes::conversions! {
+    |failed: Failed| -> Error { failed.error }
 }
 
 /// Minimum time before credentials that never worked are requested again.

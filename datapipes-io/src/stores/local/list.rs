@@ -74,10 +74,7 @@ impl Source for ListFiles {
         let walk = Walk::new(self.root.clone(), pattern, cx.clone());
         let nothing = format!("no file matches {:?} under {:?}", self.text, self.root);
         let (cx, allow_empty) = (cx.clone(), self.allow_empty);
-        let mut given = match Listed::of(&cx) {
-            Ok(given) => given,
-            Err(error) => return Items::fail(error),
-        };
+        let mut given = datapipes::or_fail!(Listed::of(&cx));
         Items::generate(async move |out| {
             let find = |mut walk: Walk, step: usize| {
                 let found = cx.blocking(move || {

@@ -25,24 +25,12 @@
 /// since graphs would bypass the wrapper.
 macro_rules! names_of {
     ($($inner:tt)+) => {
-        fn url(&self) -> &str {
-            self.$($inner)+.url()
-        }
-
-        fn url_of(&self, key: &str) -> String {
-            self.$($inner)+.url_of(key)
-        }
-
-        fn identity(&self) -> String {
-            self.$($inner)+.identity()
-        }
-
-        fn pin_revision(&self, revision: &str) -> datapipes::Result<()> {
-            self.$($inner)+.pin_revision(revision)
-        }
-
-        fn known_revision(&self) -> datapipes::Revision {
-            self.$($inner)+.known_revision()
+        datapipes::forward! { self.$($inner)+ =>
+            fn url(&self) -> &str;
+            fn url_of(&self, key: &str) -> String;
+            fn identity(&self) -> String;
+            fn pin_revision(&self, revision: &str) -> datapipes::Result<()>;
+            fn known_revision(&self) -> datapipes::Revision;
         }
 
         fn folder(&self) -> Option<&std::path::Path> {

@@ -67,12 +67,9 @@ impl<S: Store> Store for Prefix<S> {
 
     revision_of!(inner);
 
-    fn pin_revision(&self, revision: &str) -> Result<()> {
-        self.inner.pin_revision(revision)
-    }
-
-    fn known_revision(&self) -> Revision {
-        self.inner.known_revision()
+    datapipes::forward! { self.inner =>
+        fn pin_revision(&self, revision: &str) -> Result<()>;
+        fn known_revision(&self) -> Revision;
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -98,10 +98,8 @@ macro_rules! from {
 from!(i8 => Int i16 => Int i32 => Int i64 => Int u8 => Int u16 => Int u32 => Int);
 from!(f32 => Float f64 => Float bool => Bool &str => Text String => Text);
 
-impl From<u64> for Value {
-    fn from(value: u64) -> Self {
-        i64::try_from(value).map_or(Value::UInt(value), Value::Int)
-    }
+conversions! {
+    |value: u64| -> Value { i64::try_from(value).map_or(Value::UInt(value), Value::Int) }
 }
 
 impl<V: Into<Value>> From<Option<V>> for Value {

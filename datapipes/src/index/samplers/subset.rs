@@ -29,10 +29,8 @@ enum Which {
     Again(Arc<[(u64, u64)]>),
 }
 
-impl From<Range<u64>> for Subset {
-    fn from(range: Range<u64>) -> Self {
-        Subset(Which::Range(range))
-    }
+conversions! {
+    |range: Range<u64>| -> Subset { Subset(Which::Range(range)) }
 }
 
 impl From<Vec<u64>> for Subset {
@@ -54,10 +52,8 @@ impl From<Vec<u64>> for Subset {
     }
 }
 
-impl From<&[u64]> for Subset {
-    fn from(indices: &[u64]) -> Self {
-        Subset::from(indices.to_vec())
-    }
+conversions! {
+    |indices: &[u64]| -> Subset { Subset::from(indices.to_vec()) }
 }
 
 impl FromIterator<u64> for Subset {

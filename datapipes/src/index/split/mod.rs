@@ -466,7 +466,24 @@ pub struct SplitPart<K> {
     pub classes: Vec<usize>,
 }
 
+impl<K> SplitPart<K> {
+    fn with_keys<L>(&self, keys: Vec<L>) -> SplitPart<L> {
+        SplitPart {
+            name: self.name.clone(),
+            fraction: self.fraction,
+            keys,
+            entities: self.entities,
+            classes: self.classes.clone(),
+        }
+    }
+}
+
 impl<K> Splits<K> {
+    fn all_keys(&self) -> impl Iterator<Item = &K> {
+        let of_parts = self.parts.iter().flat_map(|part| &part.keys);
+        of_parts.chain(&self.left_out)
+    }
+
     /// Returns the parts, in the order in which they were asked for.
     pub fn parts(&self) -> &[SplitPart<K>] {
         &self.parts
@@ -570,12 +587,7 @@ impl<K> Splits<K> {
         if digest(&texts) == self.digest {
             return Ok(());
         }
-        let then: BTreeSet<&K> = self
-            .parts
-            .iter()
-            .flat_map(|part| &part.keys)
-            .chain(&self.left_out)
-            .collect();
+        let then: BTreeSet<&K> = self.all_keys().collect();
         let (gone, new) = (then.difference(&now).count(), now.difference(&then).count());
         Err(Error::changed(format!(
             "the splits were made for another data set: {gone} of its samples are gone, {new} are new"
@@ -589,13 +601,7 @@ impl<K> Splits<K> {
         K: fmt::Display,
     {
         let words = |keys: &[K]| keys.iter().map(K::to_string).collect();
-        let part = |part: &SplitPart<K>| SplitPart {
-            name: part.name.clone(),
-            fraction: part.fraction,
-            keys: words(&part.keys),
-            entities: part.entities,
-            classes: part.classes.clone(),
-        };
+        let part = |part: &SplitPart<K>| part.with_keys(words(&part.keys));
         Record {
             parts: self.parts.iter().map(part).collect(),
             left_out: words(&self.left_out),
@@ -624,29 +630,15 @@ impl<K> Splits<K> {
             keys.into_iter().map(key).collect()
         };
         let mut parts = Vec::new();
-        for SplitPart {
-            name,
-            fraction,
-            keys,
-            entities,
-            classes,
-        } in record.parts
-        {
-            let counted = classes
-                .iter()
-                .try_fold(0usize, |sum, count| sum.checked_add(*count));
-            if classes.len() != record.classes.len() || counted != Some(keys.len()) {
-                return Err(Error::corrupt(format!(
-                    "part {name:?} has other counts than keys"
-                )));
+        for mut part in record.parts {
+            let mut counts = part.classes.iter();
+            let counted = counts.try_fold(0usize, |sum, count| sum.checked_add(*count));
+            if part.classes.len() != record.classes.len() || counted != Some(part.keys.len()) {
+                let what = format!("part {:?} has other counts than keys", part.name);
+                return Err(Error::corrupt(what));
             }
-            parts.push(SplitPart {
-                name,
-                fraction,
-                keys: parse(keys)?,
-                entities,
-                classes,
-            });
+            let keys = parse(std::mem::take(&mut part.keys))?;
+            parts.push(part.with_keys(keys));
         }
         let splits = Splits {
             parts,
@@ -658,22 +650,13 @@ impl<K> Splits<K> {
             entity_column: record.entity_column,
             digest: record.digest,
         };
-        let all = || {
-            splits
-                .parts
-                .iter()
-                .flat_map(|part| &part.keys)
-                .chain(&splits.left_out)
-        };
-        let distinct: BTreeSet<&K> = all().collect();
-        if distinct.len() != all().count() {
-            return Err(Error::corrupt("a key is there twice".to_owned()));
+        let distinct: BTreeSet<&K> = splits.all_keys().collect();
+        if distinct.len() != splits.all_keys().count() {
+            return Err(Error::corrupt("a key is there twice"));
         }
         let texts: Vec<String> = distinct.into_iter().map(K::to_string).collect();
         if digest(&texts) != splits.digest {
-            return Err(Error::corrupt(
-                "the keys are not those of the digest".to_owned(),
-            ));
+            return Err(Error::corrupt("the keys are not those of the digest"));
         }
         Ok(splits)
     }

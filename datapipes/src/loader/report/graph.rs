@@ -1,7 +1,6 @@
 //! The graph as a picture: its nodes from the sources down to the consumer.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 use super::Stats;
 use super::svg::{COLORS, Picture, bytes, count, cut, escape, number, percent, rect, text, time};
@@ -29,7 +28,7 @@ pub(super) fn picture(stats: &Stats) -> Picture {
     let (mut edges, mut boxes) = (String::new(), String::new());
     let mut edge = |from: (usize, usize), to: (usize, usize)| {
         let path = path(at(from), at(to), to.1 - from.1 > 1);
-        let _ = write!(edges, "<path class=\"edge\" d=\"{path}\"/>");
+        edges += &format!("<path class=\"edge\" d=\"{path}\"/>");
     };
     for (place, node) in stats.nodes.iter().enumerate() {
         for &input in &node.inputs {
@@ -113,7 +112,7 @@ impl Card<'_> {
             ready(to, (x, y), queue);
         }
         frame(to, (x, y), self.sets_pace);
-        let _ = write!(to, "<g><title>{}</title>", escape(self.name));
+        *to += &format!("<g><title>{}</title>", escape(self.name));
         text(to, "strong", (x + 26.0, y + 18.0), &cut(self.name, 30));
         to.push_str("</g>");
         text(to, "end", (x + WIDTH - 10.0, y + 18.0), &self.end);
@@ -163,7 +162,7 @@ fn consumer_figures(stats: &Stats) -> String {
         percent(stats.readiness())
     );
     if let Some(device) = &stats.device {
-        let _ = write!(said, " · {} in uploads", time(device.busy));
+        said += &format!(" · {} in uploads", time(device.busy));
     }
     said
 }
@@ -173,10 +172,10 @@ fn figures(stats: &Stats, node: &NodeStats) -> String {
     let mut said = format!("{} items · {}/s", count(node.items), number(rate));
     if !node.item_time.is_empty() {
         let [p50, p99] = [0.5, 0.99].map(|share| time(node.item_time.quantile(share)));
-        let _ = write!(said, " · p50 {p50} · p99 {p99}");
+        said += &format!(" · p50 {p50} · p99 {p99}");
     }
     if node.errors > 0 {
-        let _ = write!(said, " · {} errors", count(node.errors));
+        said += &format!(" · {} errors", count(node.errors));
     }
     said
 }

@@ -1,6 +1,5 @@
 //! Histograms of durations as pictures.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::Stats;
@@ -82,10 +81,7 @@ fn picture(place: usize, title: String, histogram: &Histogram, color: usize) -> 
         if at < x - 1.0 || at > x + width + 1.0 {
             continue;
         }
-        let _ = write!(
-            elements,
-            "<path class=\"grid\" d=\"M{at:.1} {y:.1}v{height:.1}\"/>"
-        );
+        elements += &format!("<path class=\"grid\" d=\"M{at:.1} {y:.1}v{height:.1}\"/>");
         let class = match at {
             at if at < x + 14.0 => "muted",
             at if at > x + width - 14.0 => "muted end",
@@ -104,8 +100,7 @@ fn picture(place: usize, title: String, histogram: &Histogram, color: usize) -> 
     }
     for quantile in [p50, p99] {
         let at = x + width * place_of(logarithm(quantile));
-        let _ = write!(
-            elements,
+        elements += &format!(
             "<path class=\"limit\" d=\"M{at:.1} {:.1}v{:.1}\"/>",
             y - 4.0,
             height + 4.0

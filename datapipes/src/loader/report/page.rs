@@ -1,7 +1,5 @@
 //! The page of a report.
 
-use std::fmt::Write as _;
-
 use super::panels::{TICKS, batches, moment, plot};
 use super::sampler::{Batch, Recorded};
 use super::svg::{Picture, STYLE, bytes, count, cut, escape, number, percent, time};
@@ -97,14 +95,10 @@ fn about(facts: &Facts, recorded: &Recorded) -> String {
     );
     let (rank, world) = facts.rank;
     if world > 1 {
-        let _ = write!(said, " · rank {rank} of {world}");
+        said += &format!(" · rank {rank} of {world}");
     }
     if facts.untold > 0 {
-        let _ = write!(
-            said,
-            " · {} epochs began too fast to be recorded",
-            facts.untold
-        );
+        said += &format!(" · {} epochs began too fast to be recorded", facts.untold);
     }
     escape(&said)
 }
@@ -128,25 +122,19 @@ fn utc(seconds: u64) -> String {
 }
 
 fn verdict(recorded: &Recorded, stats: &Stats) -> String {
-    let advice = stats.advice();
-    let mut said = String::new();
-    for (place, sentence) in advice.iter().enumerate() {
-        match place {
-            0 => {
-                let _ = write!(said, "<p class=\"pace\">{}</p>", code(sentence));
-                said.push_str(&share(recorded, stats));
-                said.push_str("<ul>");
-            }
-            _ => {
-                let _ = write!(said, "<li>{}</li>", code(sentence));
-            }
-        }
-    }
-    said.push_str("</ul><div class=\"tiles\">");
+    let advice: Vec<String> = stats.advice().iter().map(|said| code(said)).collect();
+    let (pace, others) = advice.split_first().expect("something is always said");
+    let others: String = others
+        .iter()
+        .map(|said| format!("<li>{said}</li>"))
+        .collect();
+    let mut said = format!(
+        "<p class=\"pace\">{pace}</p>{}<ul>{others}</ul><div class=\"tiles\">",
+        share(recorded, stats)
+    );
     let busy: f64 = stats.nodes.iter().map(|node| node.busy.as_secs_f64()).sum();
     let mut tile = |figure: String, name: &str| {
-        let _ = write!(
-            said,
+        said += &format!(
             "<div class=\"tile\"><b>{}</b><span>{name}</span></div>",
             escape(&figure)
         );
@@ -181,8 +169,7 @@ fn share(recorded: &Recorded, stats: &Stats) -> String {
     for (class, share, name) in parts.into_iter().filter(|(_, share, _)| *share >= 0.005) {
         let said_here = format!("{} {name}", percent(share));
         let shown = if share < 0.12 { "" } else { &said_here };
-        let _ = write!(
-            said,
+        said += &format!(
             "<span class=\"{class}\" style=\"flex:{share:.4}\" title=\"{said_here}\">{shown}</span>"
         );
     }
@@ -192,48 +179,38 @@ fn share(recorded: &Recorded, stats: &Stats) -> String {
 /// Returns a sentence in which names between backquotes are set as code.
 fn code(sentence: &str) -> String {
     let parts: Vec<String> = sentence.split('`').map(escape).collect();
-    let mut said = String::new();
-    for (place, part) in parts.iter().enumerate() {
-        match place % 2 {
-            1 if place + 1 < parts.len() => {
-                let _ = write!(said, "<b>{part}</b>");
-            }
-            _ => said.push_str(part),
+    let shown = parts.iter().enumerate().map(|(place, part)| {
+        match place % 2 == 1 && place + 1 < parts.len() {
+            true => format!("<b>{part}</b>"),
+            false => part.clone(),
         }
-    }
-    said
+    });
+    shown.collect()
 }
 
 fn shown_panels(panels: &[Panel], recorded: &Recorded) -> String {
     let mut said = String::new();
     for panel in panels {
-        let _ = write!(
-            said,
-            "<figure class=\"panel\"><figcaption><b>{}</b>",
-            panel.title
-        );
+        said += &format!("<figure class=\"panel\"><figcaption><b>{}</b>", panel.title);
         for line in &panel.lines {
-            let _ = write!(
-                said,
+            said += &format!(
                 "<span class=\"key\"><i class=\"k{}\"></i>{}<output></output></span>",
                 line.color,
                 escape(&cut(&line.name, 60))
             );
         }
         if let Some((_, name)) = panel.limit.as_ref().filter(|(_, name)| !name.is_empty()) {
-            let _ = write!(said, "<span class=\"key\">┄ {}</span>", escape(name));
+            said += &format!("<span class=\"key\">┄ {}</span>", escape(name));
         }
         let shown = plot(panel, recorded);
-        let _ = write!(
-            said,
+        said += &format!(
             "</figcaption><div class=\"plot\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" \
              role=\"img\" aria-label=\"{}\">{}</svg><span class=\"top\">{}</span><div class=\"mark\"></div></div></figure>",
             panel.title, shown.elements, shown.label
         );
     }
     if !recorded.batches.is_empty() {
-        let _ = write!(
-            said,
+        said += &format!(
             "<figure class=\"panel\"><figcaption><b>The last {} batches</b>\
              <span class=\"key\"><i class=\"k1\"></i>waits for it</span>\
              <span class=\"key\"><i class=\"k2\"></i>uses it</span><span class=\"key\"><output></output></span>\
@@ -246,23 +223,20 @@ fn shown_panels(panels: &[Panel], recorded: &Recorded) -> String {
     said.push_str("<div class=\"axis\">");
     for tick in 0..TICKS {
         let at = recorded.seconds * tick as f64 / (TICKS - 1) as f64;
-        let _ = write!(said, "<span>{}</span>", moment(at, recorded.seconds));
+        said += &format!("<span>{}</span>", moment(at, recorded.seconds));
     }
     said + "</div><div class=\"about at\"></div>"
 }
 
 /// Returns a table; the first columns, as many as are `texts`, are texts.
-fn table(texts: usize, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let class = |column: usize| {
-        if column < texts {
-            " class=\"text\""
-        } else {
-            ""
-        }
+fn table(texts: usize, head: &str, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let class = |column: usize| match column < texts {
+        true => " class=\"text\"",
+        false => "",
     };
     let mut said = "<div class=\"wide\"><table><tr>".to_owned();
-    for (column, name) in head.iter().enumerate() {
-        let _ = write!(said, "<th{}>{name}</th>", class(column));
+    for (column, name) in head.split(" | ").enumerate() {
+        said += &format!("<th{}>{name}</th>", class(column));
     }
     said.push_str("</tr>");
     for row in rows {
@@ -272,7 +246,7 @@ fn table(texts: usize, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -
                 0..48 => class(column),
                 _ => " class=\"long\"",
             };
-            let _ = write!(said, "<td{class}>{}</td>", escape(cell));
+            said += &format!("<td{class}>{}</td>", escape(cell));
         }
         said.push_str("</tr>");
     }
@@ -280,10 +254,8 @@ fn table(texts: usize, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -
 }
 
 fn nodes(stats: &Stats) -> String {
-    let head = [
-        "node", "segment", "items", "left out", "errors", "again", "work", "mean", "p50", "p90",
-        "p99", "max",
-    ];
+    let head =
+        "node | segment | items | left out | errors | again | work | mean | p50 | p90 | p99 | max";
     let rows = stats.nodes.iter().take(NODES).map(|node| {
         let times = &node.item_time;
         let shown = |duration| match times.is_empty() {
@@ -306,24 +278,15 @@ fn nodes(stats: &Stats) -> String {
             shown(times.max()),
         ]
     });
-    table(2, &head, rows)
+    table(2, head, rows)
 }
 
 fn segments(stats: &Stats) -> String {
     if stats.segments.is_empty() {
         return String::new();
     }
-    let head = [
-        "segment",
-        "work",
-        "in flight",
-        "of",
-        "blocked on input",
-        "full",
-        "p50",
-        "p99",
-        "held at most",
-    ];
+    let head =
+        "segment | work | in flight | of | blocked on input | full | p50 | p99 | held at most";
     let rows = stats.segments.iter().map(|segment| {
         let work = match (segment.inline, segment.work, &segment.processes) {
             (true, ..) => "inline",
@@ -346,7 +309,7 @@ fn segments(stats: &Stats) -> String {
     format!(
         "<h2>Segments</h2><p class=\"about\">Neighbouring steps that run as one; times are of morsels, \
          the pieces in which they work.</p>{}",
-        table(2, &head, rows)
+        table(2, head, rows)
     )
 }
 
@@ -354,7 +317,7 @@ fn skips(stats: &Stats) -> String {
     if stats.skips.is_empty() {
         return String::new();
     }
-    let head = ["node", "kind", "first error", "last error", "items"];
+    let head = "node | kind | first error | last error | items";
     let rows = stats.skips.iter().take(SKIPPED).map(|skips| {
         vec![
             cut(&skips.node, LONG),
@@ -366,9 +329,9 @@ fn skips(stats: &Stats) -> String {
     });
     let mut said = format!(
         "<section><h2>What was skipped, and why</h2>{}",
-        table(4, &head, rows)
+        table(4, head, rows)
     );
-    let head = ["node", "item", "kind", "error"];
+    let head = "node | item | kind | error";
     let rows = stats.skipped_items.iter().take(SKIPPED).map(|skipped| {
         let item = skipped.item.as_ref().map(ToString::to_string);
         vec![
@@ -379,10 +342,9 @@ fn skips(stats: &Stats) -> String {
         ]
     });
     let shown = stats.skipped_items.len().min(SKIPPED);
-    let _ = write!(
-        said,
+    said += &format!(
         "<details><summary>The first {shown} items</summary>{}</details></section>",
-        table(4, &head, rows)
+        table(4, head, rows)
     );
     said
 }
@@ -396,7 +358,7 @@ fn processes(stats: &Stats) -> String {
     if all.is_empty() {
         return String::new();
     }
-    let head = ["segment", "started", "died", "replaced", "items given up"];
+    let head = "segment | started | died | replaced | items given up";
     let rows = all.iter().map(|(letter, figures)| {
         let numbers = [
             figures.started,
@@ -408,7 +370,7 @@ fn processes(stats: &Stats) -> String {
         row.extend(numbers.map(count));
         row
     });
-    let mut said = format!("<section><h2>Processes</h2>{}", table(1, &head, rows));
+    let mut said = format!("<section><h2>Processes</h2>{}", table(1, head, rows));
     let children = all.iter().flat_map(|(letter, figures)| {
         figures.children.iter().map(move |child| {
             vec![
@@ -420,8 +382,8 @@ fn processes(stats: &Stats) -> String {
             ]
         })
     });
-    let head = ["segment", "place", "process", "items", "memory"];
-    said.push_str(&table(1, &head, children));
+    let head = "segment | place | process | items | memory";
+    said.push_str(&table(1, head, children));
     said + "</section>"
 }
 
@@ -429,16 +391,7 @@ fn epochs(recorded: &Recorded) -> String {
     if recorded.number < 2 {
         return String::new();
     }
-    let head = [
-        "epoch",
-        "began",
-        "length",
-        "batches",
-        "per second",
-        "waited",
-        "ready",
-        "skipped",
-    ];
+    let head = "epoch | began | length | batches | per second | waited | ready | skipped";
     let rows = recorded.epochs.iter().map(|epoch| {
         vec![
             epoch
@@ -453,11 +406,10 @@ fn epochs(recorded: &Recorded) -> String {
             count(epoch.skipped),
         ]
     });
-    let mut said = format!("<section><h2>Epochs</h2>{}", table(1, &head, rows));
+    let mut said = format!("<section><h2>Epochs</h2>{}", table(1, head, rows));
     let left_out = recorded.number - recorded.epochs.len() as u64;
     if left_out > 0 {
-        let _ = write!(
-            said,
+        said += &format!(
             "<p class=\"about\">{} earlier ones are left out.</p>",
             count(left_out)
         );
@@ -468,64 +420,54 @@ fn epochs(recorded: &Recorded) -> String {
 /// Returns what the script draws the timeline of, as JSON that may stand inside of HTML.
 fn data(recorded: &Recorded, panels: &[Panel]) -> String {
     let samples = recorded.timeline.samples();
-    let list = |values: &mut dyn Iterator<Item = f64>| {
-        let mut said = "[".to_owned();
-        for (place, value) in values.enumerate() {
-            let comma = if place > 0 { "," } else { "" };
-            // Four digits that count; no infinity and the like, which JSON has not.
-            let value = if value.is_finite() { value } else { 0.0 };
-            let digits = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
-            let shown = format!("{value:.digits$}");
-            let shown = match shown.contains('.') {
-                true => shown.trim_end_matches('0').trim_end_matches('.'),
-                false => &shown,
-            };
-            let _ = write!(said, "{comma}{shown}");
-        }
-        said + "]"
-    };
+    let panels = panels.iter().map(|panel| {
+        let (limit, fixed) = match &panel.limit {
+            Some((limit, name)) => (limit.to_string(), name.is_empty()),
+            None => ("null".to_owned(), false),
+        };
+        let lines = panel.lines.iter().map(|line| {
+            let values = list(line.values.iter().map(short));
+            let most = line.join == Join::Most;
+            format!("{{\"most\":{most},\"values\":{values}}}")
+        });
+        let mut unit = String::new();
+        quote(panel.unit, &mut unit);
+        format!(
+            "{{\"unit\":{unit},\"stacked\":{},\"limit\":{limit},\"fixed\":{fixed},\"lines\":{}}}",
+            panel.stacked,
+            list(lines)
+        )
+    });
+    let batches = recorded.batches.iter().map(|batch| {
+        let Batch { asked, ready, used } = batch;
+        format!("[{asked:.6},{ready:.6},{used:.6}]")
+    });
     let until = samples
         .iter()
-        .map(|sample| (sample.until * 1e4).round() / 1e4);
-    let mut said = "{\"until\":[".to_owned();
-    for (place, until) in until.enumerate() {
-        let comma = if place > 0 { "," } else { "" };
-        let _ = write!(said, "{comma}{until}");
-    }
-    let delivered = list(&mut samples.iter().map(|sample| sample.delivered));
-    let _ = write!(said, "],\"delivered\":{delivered},\"panels\":[");
-    for (place, panel) in panels.iter().enumerate() {
-        let comma = if place > 0 { "," } else { "" };
-        let limit = panel
-            .limit
-            .as_ref()
-            .map_or("null".to_owned(), |(limit, _)| limit.to_string());
-        let fixed = panel
-            .limit
-            .as_ref()
-            .is_some_and(|(_, name)| name.is_empty());
-        let _ = write!(said, "{comma}{{\"unit\":");
-        quote(panel.unit, &mut said);
-        let _ = write!(
-            said,
-            ",\"stacked\":{},\"limit\":{limit},\"fixed\":{fixed},\"lines\":[",
-            panel.stacked
-        );
-        for (place, line) in panel.lines.iter().enumerate() {
-            let comma = if place > 0 { "," } else { "" };
-            let values = list(&mut line.values.iter().copied());
-            let most = line.join == Join::Most;
-            let _ = write!(said, "{comma}{{\"most\":{most},\"values\":{values}}}");
-        }
-        said.push_str("]}");
-    }
-    said.push_str("],\"batches\":[");
-    for (place, batch) in recorded.batches.iter().enumerate() {
-        let comma = if place > 0 { "," } else { "" };
-        let Batch { asked, ready, used } = batch;
-        let _ = write!(said, "{comma}[{asked:.6},{ready:.6},{used:.6}]");
-    }
-    said.push_str("]}");
-    // A text could end the element.
+        .map(|sample| ((sample.until * 1e4).round() / 1e4).to_string());
+    let said = format!(
+        "{{\"until\":{},\"delivered\":{},\"panels\":{},\"batches\":{}}}",
+        list(until),
+        list(samples.iter().map(|sample| short(&sample.delivered))),
+        list(panels),
+        list(batches)
+    );
+    // No text ends the element that it stands in.
     said.replace('<', "\\u003c")
+}
+
+/// Returns a list in JSON.
+fn list(values: impl Iterator<Item = String>) -> String {
+    format!("[{}]", values.collect::<Vec<_>>().join(","))
+}
+
+/// Returns a number in JSON: four digits that count; no infinity and the like, which JSON has not.
+fn short(value: &f64) -> String {
+    let value = if value.is_finite() { *value } else { 0.0 };
+    let digits = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 6) as usize;
+    let shown = format!("{value:.digits$}");
+    match shown.contains('.') {
+        true => shown.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => shown,
+    }
 }

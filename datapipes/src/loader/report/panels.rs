@@ -42,7 +42,7 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
         let mut path = String::new();
         let mut draw = |place: usize, value: f64| {
             let letter = if path.is_empty() { 'M' } else { 'L' };
-            let _ = write!(path, "{letter}{:.1} {:.1}", step * place as f64, y(value));
+            path += &format!("{letter}{:.1} {:.1}", step * place as f64, y(value));
         };
         let base = if panel.stacked {
             below.clone()
@@ -68,10 +68,7 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
             true => format!("f{}", line.color),
             false => format!("line s{}", line.color),
         };
-        let _ = write!(
-            elements,
-            "<path data-line=\"\" class=\"{class}\" d=\"{path}\"/>"
-        );
+        elements += &format!("<path data-line=\"\" class=\"{class}\" d=\"{path}\"/>");
     }
     if let Some((limit, name)) = &panel.limit
         && !name.is_empty()
@@ -80,7 +77,7 @@ pub(super) fn plot(panel: &Panel, recorded: &Recorded) -> Plot {
             true => format!("M0 {:.1}H{ACROSS}", y(*limit)),
             false => String::new(),
         };
-        let _ = write!(elements, "<path class=\"limit\" d=\"{path}\"/>");
+        elements += &format!("<path class=\"limit\" d=\"{path}\"/>");
     }
     let label = match &panel.limit {
         Some((limit, name)) if *limit < top && !name.is_empty() => String::new(),
@@ -205,8 +202,7 @@ pub(super) fn picture(panels: &[Panel], recorded: &Recorded) -> Picture {
                 said.trim_end(),
             );
         }
-        let _ = write!(
-            elements,
+        elements += &format!(
             "<svg x=\"{LEFT}\" y=\"{:.0}\" width=\"{}\" height=\"{PLOT}\" viewBox=\"0 0 {ACROSS} {HIGH}\" \
              preserveAspectRatio=\"none\"><path class=\"grid\" d=\"M0 0H{ACROSS}V{HIGH}H0Z\"/>{plot}</svg>",
             y + 28.0,

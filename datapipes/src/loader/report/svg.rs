@@ -1,6 +1,5 @@
 //! Pictures as SVG, and figures as texts.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Number of colours.
@@ -43,8 +42,7 @@ impl Picture {
 
 /// Appends a text that begins (or ends, or is centred, by its class) at a place.
 pub(in crate::loader) fn text(to: &mut String, class: &str, (x, y): (f64, f64), text: &str) {
-    let _ = write!(
-        to,
+    *to += &format!(
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
         escape(text)
     );
@@ -57,8 +55,7 @@ pub(in crate::loader) fn rect(
     (x, y, width, height): (f64, f64, f64, f64),
 ) {
     let round = (width.min(height) / 4.0).min(3.0);
-    let _ = write!(
-        to,
+    *to += &format!(
         "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{round:.1}\"/>"
     );
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
+    Total as _,
 };
 use crate::context::Counters;
 use crate::loader::latest::Runs;
@@ -96,7 +97,7 @@ impl Stats {
         let runs = lock(runs);
         let mut stats = Stats::of(runs.first()?);
         for run in &runs[1..] {
-            stats.add(Stats::of(run));
+            stats.add_rank(Stats::of(run));
         }
         stats.bottleneck = stats.find_bottleneck();
         Some(stats)
@@ -104,7 +105,7 @@ impl Stats {
 
     /// Adds the figures of another rank of the same epoch. Figures shared by all ranks stay as they
     /// are: processes, the device stage, and the consumer's waits for it.
-    pub(super) fn add(&mut self, other: Stats) {
+    pub(super) fn add_rank(&mut self, other: Stats) {
         self.wall = self.wall.max(other.wall);
         self.memory.add(other.memory);
         self.ranks += other.ranks;

@@ -325,11 +325,7 @@ impl Stats {
     /// values.
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut since = self.clone();
-        since.wall = self.wall.saturating_sub(earlier.wall);
-        since.delivered -= earlier.delivered.min(self.delivered);
-        since.skipped -= earlier.skipped.min(self.skipped);
-        since.waited = self.waited.saturating_sub(earlier.waited);
-        since.waits = self.waits.since(&earlier.waits);
+        since.subtract(earlier);
         // The items of several ranks are one after another, so that new ones may be in the middle.
         let mut before: HashMap<_, usize> = HashMap::new();
         for skipped in &earlier.skipped_items {
@@ -352,17 +348,13 @@ impl Stats {
         since.skips.retain(|skips| skips.items > 0);
         for (node, before) in since.nodes.iter_mut().zip(&earlier.nodes) {
             node.subtract(before);
+            node.queue.subtract(&before.queue);
         }
         for (segment, before) in since.segments.iter_mut().zip(&earlier.segments) {
             segment.subtract(before);
         }
-        if let (Some(queue), Some(before)) = (&mut since.queue, &earlier.queue) {
-            queue.subtract(before);
-        }
-        if let (Some(device), Some(before)) = (&mut since.device, &earlier.device) {
-            device.uploaded -= before.uploaded.min(device.uploaded);
-            device.busy = device.busy.saturating_sub(before.busy);
-        }
+        since.queue.subtract(&earlier.queue);
+        since.device.subtract(&earlier.device);
         since.bottleneck = since.find_bottleneck();
         since
     }
@@ -373,12 +365,8 @@ impl Stats {
     pub(super) fn after(mut self, earlier: &Stats) -> Stats {
         // An epoch that was left at its start says nothing of where the graph runs.
         let was_left = self.wall * 10 * (earlier.epochs as u32) < earlier.wall;
-        self.wall += earlier.wall;
+        self.add(earlier);
         self.epochs += earlier.epochs;
-        self.delivered += earlier.delivered;
-        self.skipped += earlier.skipped;
-        self.waited += earlier.waited;
-        self.waits.merge(&earlier.waits);
         self.memory.most = self.memory.most.max(earlier.memory.most);
         let skips = std::mem::replace(&mut self.skips, earlier.skips.clone());
         self.add_skips(skips);
@@ -413,8 +401,7 @@ impl Stats {
             }
         }
         if let (Some(device), Some(before)) = (&mut self.device, &earlier.device) {
-            device.uploaded += before.uploaded;
-            device.busy += before.busy;
+            device.add(before);
         }
         self.bottleneck = self.find_bottleneck();
         self
@@ -435,63 +422,77 @@ impl Stats {
     }
 }
 
-impl NodeStats {
-    /// Adds the figures of another rank or epoch.
-    fn add(&mut self, other: &NodeStats) {
-        self.items += other.items;
-        self.dropped += other.dropped;
-        self.errors += other.errors;
-        self.retried += other.retried;
-        self.busy += other.busy;
-        self.item_time.merge(&other.item_time);
-        self.bytes = self.bytes.zip(other.bytes).map(|(own, other)| own + other);
-    }
+/// A figure that adds up over ranks and epochs, and of which an earlier value can be taken off.
+trait Total {
+    fn add(&mut self, other: &Self);
+    fn subtract(&mut self, before: &Self);
+}
 
-    fn subtract(&mut self, before: &NodeStats) {
-        for (count, before) in [
-            (&mut self.items, before.items),
-            (&mut self.dropped, before.dropped),
-            (&mut self.errors, before.errors),
-            (&mut self.retried, before.retried),
-        ] {
-            *count = count.saturating_sub(before);
+impl Total for u64 {
+    fn add(&mut self, other: &Self) {
+        *self += other;
+    }
+    fn subtract(&mut self, before: &Self) {
+        *self = self.saturating_sub(*before);
+    }
+}
+
+impl Total for Duration {
+    fn add(&mut self, other: &Self) {
+        *self += *other;
+    }
+    fn subtract(&mut self, before: &Self) {
+        *self = self.saturating_sub(*before);
+    }
+}
+
+impl Total for Histogram {
+    fn add(&mut self, other: &Self) {
+        self.merge(other);
+    }
+    fn subtract(&mut self, before: &Self) {
+        *self = self.since(before);
+    }
+}
+
+/// A sum is known if all its parts are.
+impl<T: Total> Total for Option<T> {
+    fn add(&mut self, other: &Self) {
+        match (&mut *self, other) {
+            (Some(own), Some(other)) => own.add(other),
+            _ => *self = None,
         }
-        self.busy = self.busy.saturating_sub(before.busy);
-        self.item_time = self.item_time.since(&before.item_time);
-        self.bytes = self
-            .bytes
-            .map(|bytes| bytes.saturating_sub(before.bytes.unwrap_or(0)));
-        if let (Some(queue), Some(before)) = (&mut self.queue, &before.queue) {
-            queue.subtract(before);
+    }
+    fn subtract(&mut self, before: &Self) {
+        if let (Some(own), Some(before)) = (self, before) {
+            own.subtract(before);
         }
     }
 }
 
-impl SegmentStats {
-    /// Adds the counts and times of another rank or epoch.
-    fn add(&mut self, other: &SegmentStats) {
-        self.items += other.items;
-        self.morsels += other.morsels;
-        self.busy += other.busy;
-        self.cpu += other.cpu;
-        self.starved += other.starved;
-        self.full += other.full;
-        self.morsel_time.merge(&other.morsel_time);
-    }
+/// Lists the totals among the figures of a kind; and the figure that is a mean of so many looks, of
+/// which those before are taken off.
+macro_rules! totals {
+    ($($type:ident { $($field:ident),* $(; mean $mean:ident of $looks:ident)? })*) => {
+        $(impl Total for $type {
+            fn add(&mut self, other: &Self) {
+                $(Total::add(&mut self.$field, &other.$field);)*
+            }
+            fn subtract(&mut self, before: &Self) {
+                $(self.$field.subtract(&before.$field);)*
+                $((self.$mean, self.$looks) =
+                    mean_since((self.$mean, self.$looks), (before.$mean, before.$looks));)?
+            }
+        })*
+    };
+}
 
-    fn subtract(&mut self, before: &SegmentStats) {
-        self.items = self.items.saturating_sub(before.items);
-        self.morsels = self.morsels.saturating_sub(before.morsels);
-        self.busy = self.busy.saturating_sub(before.busy);
-        self.cpu = self.cpu.saturating_sub(before.cpu);
-        self.starved = self.starved.saturating_sub(before.starved);
-        self.full = self.full.saturating_sub(before.full);
-        self.morsel_time = self.morsel_time.since(&before.morsel_time);
-        (self.occupancy, self.polls) = mean_since(
-            (self.occupancy, self.polls),
-            (before.occupancy, before.polls),
-        );
-    }
+totals! {
+    Stats { wall, delivered, skipped, waited, waits }
+    NodeStats { items, dropped, errors, retried, busy, item_time, bytes }
+    SegmentStats { items, morsels, busy, cpu, starved, full, morsel_time; mean occupancy of polls }
+    QueueStats { item_wait, producer_waited, producer_busy; mean occupancy of polls }
+    DeviceStats { uploaded, busy }
 }
 
 impl QueueStats {
@@ -500,32 +501,18 @@ impl QueueStats {
         self.depth += other.depth;
         self.occupancy += other.occupancy;
         self.polls = self.polls.max(other.polls);
-        self.item_wait.merge(&other.item_wait);
         self.memory.add(other.memory);
-        self.producer_waited += other.producer_waited;
-        self.producer_busy += other.producer_busy;
+        self.add(other);
     }
 
     /// Adds the figures of an earlier epoch.
     fn add_epoch(&mut self, earlier: &QueueStats) {
-        self.producer_waited += earlier.producer_waited;
-        self.producer_busy += earlier.producer_busy;
-        self.item_wait.merge(&earlier.item_wait);
+        self.add(earlier);
         self.memory.most = self.memory.most.max(earlier.memory.most);
         self.depth = self.depth.max(earlier.depth);
         (self.occupancy, self.polls) = mean_of_both(
             (self.occupancy, self.polls),
             (earlier.occupancy, earlier.polls),
-        );
-    }
-
-    fn subtract(&mut self, before: &QueueStats) {
-        self.producer_waited = self.producer_waited.saturating_sub(before.producer_waited);
-        self.producer_busy = self.producer_busy.saturating_sub(before.producer_busy);
-        self.item_wait = self.item_wait.since(&before.item_wait);
-        (self.occupancy, self.polls) = mean_since(
-            (self.occupancy, self.polls),
-            (before.occupancy, before.polls),
         );
     }
 }

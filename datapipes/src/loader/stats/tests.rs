@@ -209,7 +209,7 @@ fn workers_of_other_machines_are_named_where_they_are_too_few() {
 fn the_threads_of_several_ranks_have_the_time_each() {
     // Each rank has a thread ahead of the consumer, busy for 60 % of the same second.
     let mut both = stats(400, 600, 100);
-    both.add(stats(400, 600, 100));
+    both.add_rank(stats(400, 600, 100));
     let sequential = "the sequential part, mostly `batch`: its thread is busy for 60 % of the time";
     assert_eq!(both.find_bottleneck(), sequential);
     let parts = both.what_if().unwrap().cores(64).predict().unwrap().parts;

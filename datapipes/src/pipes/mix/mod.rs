@@ -252,14 +252,10 @@ impl<T: Send + 'static, M: Mixes<T>> Join<Vec<Option<T>>> for Cycled<M> {
     fn join(&self, inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
         join(&self.0, inputs, cx, |value| value)
     }
-    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        self.0.len_hint(inputs)
-    }
-    fn name(&self) -> String {
-        self.0.name()
-    }
-    fn hints(&self) -> Hints {
-        self.0.hints()
+    forward! { self.0 =>
+        fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64>;
+        fn name(&self) -> String;
+        fn hints(&self) -> Hints;
     }
 }
 

@@ -71,10 +71,8 @@ impl<const N: usize> From<[f64; N]> for Schedule {
     }
 }
 
-impl From<Vec<f64>> for Schedule {
-    fn from(weights: Vec<f64>) -> Self {
-        Schedule::new(weights)
-    }
+conversions! {
+    |weights: Vec<f64>| -> Schedule { Schedule::new(weights) }
 }
 
 impl std::fmt::Display for Schedule {
