@@ -1,7 +1,7 @@
 //! Macros for what many types of all crates implement in the same way; not part of the interface.
 
 /// Implements `Wire` for a struct: its fields in sequence. Also defines the struct, if that stands
-/// here. Fields after a semicolon stay behind, and have these values where the struct arrives.
+/// here. A field after a semicolon is not sent, and the receiver sets it to the given value.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_struct {

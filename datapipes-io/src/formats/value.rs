@@ -30,7 +30,7 @@ pub enum Value {
     Tensor(Tensor),
 }
 
-/// Prints of bytes their number, as a [`Sample`](super::Sample) does: most are images.
+/// Prints the number of bytes in place of bytes, as a [`Sample`](super::Sample) does: most are images.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

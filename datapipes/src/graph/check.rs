@@ -473,13 +473,11 @@ impl Checked<'_> {
         ))
     }
 
-    /// The workers' share of the cores is one.
+    /// The workers' share of the cores is above 0 and at most 1.
     fn has_a_share_of_the_cores(&self) -> Option<String> {
         let is_none = |share: &f64| !(*share > 0.0 && *share <= 1.0);
         let share = self.settings.cpu_share.filter(is_none)?;
-        Some(format!(
-            "a share of the cores is above 0 and at most 1, not {share}"
-        ))
+        Some(format!("`cpu_share` is above 0 and at most 1, not {share}"))
     }
 
     /// The number of workers is no mistake.

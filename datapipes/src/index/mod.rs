@@ -166,7 +166,7 @@ pub trait MapPipe: Send + Sync + 'static {
     }
 
     /// Returns the sample at an index below [`len`](MapPipe::len). The futures of many samples run at once,
-    /// on one thread: they must not block or compute for long. Decode by a [`map`](crate::Graph::map) after
+    /// on one thread unless the data [seldom wait](MapPipe::seldom_waits): they must not block or compute for long. Decode by a [`map`](crate::Graph::map) after
     /// [`fetch`](Indexed::fetch), which runs on all workers; call what blocks by [`blocking`](crate::blocking).
     ///
     /// # Errors

@@ -86,7 +86,7 @@ impl<T> DataLoader<T> {
     /// ```
     pub fn trace_at(&self, level: TraceLevel, path: impl AsRef<Path>) -> Result<TraceWriter> {
         let path = path.as_ref();
-        let about = |error: Error| Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let about = |error: Error| error.within(path.display());
         let cannot = |error: io::Error| {
             let message = format!("{}: cannot write a trace", path.display());
             Error::new(ErrorKind::Io, message).with_source(error)

@@ -45,8 +45,13 @@ pub(super) fn probe(path: &Path) -> io::Result<()> {
     fs::remove_file(&beside)
 }
 
-/// Fails if something else than a file is there: a device such as `/dev/null` would be gone.
+/// Fails if the path names no file, or if something else than a file is there: a device such as
+/// `/dev/null` would be gone.
 fn check_regular(path: &Path) -> io::Result<()> {
+    if path.file_name().is_none() {
+        let message = "it names no file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         let message = "it exists, and is no regular file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));

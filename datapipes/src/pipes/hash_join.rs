@@ -301,8 +301,8 @@ where
                 return out.emit(Err(Error::config(message))).await;
             }
             // The first key without a partner, until an item has one: keys of two forms are a mistake
-            // that would otherwise look like an empty data set.
-            let (mut lone, mut has_pairs) = (None, failed.is_some());
+            // that would otherwise look like an empty data set. Another rank may have pairs.
+            let (mut lone, mut has_pairs) = (None, failed.is_some() || cx.rank().world > 1);
             loop {
                 out.snapshot_with(&cx, |held| {
                     // A resumed epoch makes the table again. To make this possible, `right` is not
@@ -428,8 +428,8 @@ impl<A: Send + 'static> Graph<A> {
     ///   partner: to have all, group them by key first.
     /// - *Without a partner*, an item is left out and counted as dropped; so is, at the end, what
     ///   is in the table and was not asked for. [`HashJoin::strict`] makes it an error,
-    ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it. No item with a partner, in an epoch that was
-    ///   not resumed, is an error at the end.
+    ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it. No item with a partner, in an epoch of a
+    ///   single rank that was not resumed, is an error at the end, which no policy skips.
     /// - *Ranks*: the sharding filter belongs above this graph, or below the join. Each rank reads
     ///   the table whole.
     /// - *Origins*: a pair has the origins of both items.

@@ -203,7 +203,7 @@ impl Plan {
             Work::Cpu => None,
             Work::Io => settings.concurrency,
         });
-        // Sums and small multiples of it do not overflow.
+        // Bounded, so that sums and small multiples of it do not overflow.
         let concurrency = concurrency.map(|morsels| morsels.min(u32::MAX as usize));
         self.places[id] = Placement::Segment(self.segments.len());
         self.segments.push(SegmentPlan {

@@ -130,8 +130,10 @@ pub(crate) struct Concurrency {
 struct Measured {
     /// Duration of a morsel that meets no queue, in nanoseconds, on average over a round.
     best: f64,
+    /// True if that is a guess by the first answers, which no round and no trial has confirmed.
+    is_guess: bool,
     /// Time after which answers had begun to arrive, in nanoseconds, or infinity if the first was complete
-    /// before that was seen. No round trip is longer.
+    /// before that was seen, or nothing more came. No round trip is longer.
     answered: f64,
     /// Throughput of the last rounds, in morsels per nanosecond: of each as a whole, and while morsels
     /// were in flight. The first is less if a consumer wants many at times, and nothing in between.
@@ -209,6 +211,7 @@ impl Concurrency {
         let is_probing = best.is_none() && start.min(most) > PROBE;
         let measured = Measured {
             best: best.unwrap_or(f64::INFINITY),
+            is_guess: false,
             answered: f64::INFINITY,
             rates: VecDeque::with_capacity(ROUNDS),
             round: Round::default(),
@@ -223,6 +226,21 @@ impl Concurrency {
             due: is_probing.then_some(PROBE_TIME),
             ..Concurrency::growing(if is_probing { PROBE } else { start }, most)
         }
+    }
+
+    /// Takes the duration that it began with for a guess, so that a part is tried soon.
+    pub(crate) fn guessed(mut self) -> Self {
+        if let Some(measured) = &mut self.measured {
+            (measured.is_guess, measured.left) = (true, 1);
+        }
+        self
+    }
+
+    /// Returns true if the duration of a morsel that meets no queue is a guess so far.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.measured
+            .as_ref()
+            .is_some_and(|measured| measured.is_guess)
     }
 
     /// Returns the number of morsels that may be in flight now.
@@ -250,7 +268,7 @@ impl Concurrency {
         if let Some(measured) = &mut self.measured {
             measured.answered = match arrives || busy > interval / 2 {
                 true => measured.answered.min(due.as_nanos() as f64),
-                // What kept the threads busy before was the client's own start.
+                // After that, nothing comes: what kept the threads busy was the client's own start.
                 false if polls < now => f64::INFINITY,
                 false => measured.answered,
             };
@@ -389,6 +407,7 @@ impl Measured {
             return size;
         }
         self.age = round.squares / round.took.max(1.0);
+        self.is_guess &= mean >= self.best;
         // One low mean among many may be an accident.
         self.best = match mean < self.best {
             true if self.rates.len() < ROUNDS || mean < self.best / 2.0 => mean,
@@ -423,10 +442,10 @@ impl Measured {
         if size <= most {
             return size;
         }
-        // Those that are in flight already take longer than fewer would, and so do the first after them.
-        // The first answers had to connect, so a round trip is about half of the time until they came. A
-        // trial corrects a duration that is too short, while one that is too long is never seen.
-        self.best = self.answered / 2.0;
+        // The requests in flight, and the first ones after them, are slowed by their queue, and not
+        // measured. The first answers had to connect, so a round trip is about half of the time until they
+        // came: a trial corrects a guess that is too short, but never one that is too long.
+        (self.best, self.is_guess) = (self.answered / 2.0, self.answered.is_finite());
         self.round = Round {
             of: size + most,
             settles: true,
@@ -445,7 +464,7 @@ impl Measured {
 
     /// Learns from the trial of a part of `whole`, and returns the number to have in flight.
     fn judge(&mut self, whole: usize, part: usize, mean: f64, rate: f64) -> usize {
-        self.best = mean;
+        (self.best, self.is_guess) = (mean, false);
         // A part that has only its part of the throughput meets no queue, and nor does the whole.
         let fills = rate * whole as f64 > FILLED * self.rate() * part as f64;
         // Earlier rounds may have a lower throughput, since the number was still growing.

@@ -467,6 +467,7 @@ pub struct SplitPart<K> {
 }
 
 impl<K> SplitPart<K> {
+    /// Returns the part with other keys.
     fn with_keys<L>(&self, keys: Vec<L>) -> SplitPart<L> {
         SplitPart {
             name: self.name.clone(),
@@ -479,6 +480,7 @@ impl<K> SplitPart<K> {
 }
 
 impl<K> Splits<K> {
+    /// Returns the keys of all parts, and those that were left out.
     fn all_keys(&self) -> impl Iterator<Item = &K> {
         let of_parts = self.parts.iter().flat_map(|part| &part.keys);
         of_parts.chain(&self.left_out)

@@ -60,7 +60,7 @@ fn fixed<'a>(node: &'a SavedNode, may_change: Option<&str>) -> &'a str {
 
 /// Returns the parts of a changed graph that cannot be resumed, though the rest matches.
 pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
-    let above = |is: fn(&FlowNode) -> bool| {
+    let nearest_below = |is: fn(&FlowNode) -> bool| {
         let mut below = vec![None; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate().rev() {
             if let Some(name) = is(node).then_some(&node.name).or(below[id]) {
@@ -69,9 +69,9 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
         }
         below
     };
-    let shard = above(|node| matches!(node.hints().role, Role::Shard { .. }));
-    // Items that come again would be paired with others, or be those of another output.
-    let by_place = above(|node| node.hints().pairs || matches!(node.node.op, Op::Split(_)));
+    let shard = nearest_below(|node| matches!(node.hints().role, Role::Shard { .. }));
+    // Items that come again would be paired with other items, or go to another output.
+    let by_place = nearest_below(|node| node.hints().pairs || matches!(node.node.op, Op::Split(_)));
     let mut problems = Vec::new();
     for ((id, node), now) in flow.nodes.iter().enumerate().zip(now) {
         let was = saved

@@ -30,9 +30,7 @@ impl Checkpoint {
     pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|error| failed("read", path, error))?;
-        Checkpoint::from_bytes(&bytes).map_err(|error| {
-            Error::new(error.kind(), format!("{}", path.display())).with_source(error)
-        })
+        Checkpoint::from_bytes(&bytes).map_err(|error| error.within(path.display()))
     }
 }
 

@@ -452,7 +452,7 @@ fn data(recorded: &Recorded, panels: &[Panel]) -> String {
         list(panels),
         list(batches)
     );
-    // No text ends the element that it stands in.
+    // A name with `</script>` would end the element of the script.
     said.replace('<', "\\u003c")
 }
 

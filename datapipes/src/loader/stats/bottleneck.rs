@@ -66,6 +66,7 @@ impl Stats {
         let (parts, on_workers): (Vec<_>, Vec<_>) = cpu.partition(|s| s.processes.is_some());
         let busy = |segment: &SegmentStats| segment.busy.as_secs_f64() / wall;
         let workers = on_workers.iter().map(|s| busy(s)).sum::<f64>() / self.workers.max(1) as f64;
+        let of_workers = workers;
         let most = on_workers.into_iter().max_by_key(|s| s.busy);
         // Each part has processes of its own.
         let parts = parts
@@ -110,7 +111,7 @@ impl Stats {
                 (Some((segment, there)), _) => Pace::Elsewhere(segment, there),
                 (None, Some(segment)) => Pace::Io(segment),
                 (None, None) => Pace::Unclear {
-                    workers,
+                    workers: of_workers,
                     sequential,
                 },
             },
@@ -140,9 +141,11 @@ impl Stats {
         }
     }
 
-    /// Returns the share of the time in which the futures of a segment were polled, all by one thread.
+    /// Returns the share of the time in which the futures of a segment were polled, all by one thread; 0
+    /// if they were on the workers for a while, which shows if one thread could not have done it.
     fn runtime_share(&self, segment: &SegmentStats) -> f64 {
-        (segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
+        let share = segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
+        if share > 1.05 { 0.0 } else { share.min(1.0) }
     }
 
     /// Returns true if a node runs in a segment of its own threads or requests.
@@ -202,9 +205,10 @@ impl Stats {
             Pace::Cpu(segment, busy) => (
                 format!("{}, mostly `{node}`", nodes(segment)),
                 match &segment.processes {
-                    Some(_) => format!("the {} processes", segment.workers),
-                    None => format!("the {} workers", self.workers),
-                } + &format!(" are busy for {}", percent(busy)),
+                    Some(_) if segment.workers == 1 => "its process is".to_owned(),
+                    Some(_) => format!("the {} processes are", segment.workers),
+                    None => format!("the {} workers are", self.workers),
+                } + &format!(" busy for {}", percent(busy.min(1.0))),
                 "",
             ),
             Pace::Sequential(busy) => (

@@ -470,8 +470,8 @@ impl<T: Total> Total for Option<T> {
     }
 }
 
-/// Lists the totals among the figures of a kind; and the figure that is a mean of so many looks, of
-/// which those before are taken off.
+/// Implements `Total` for structs by their listed fields. After `; mean` come a mean and its number of
+/// samples: `subtract` takes the earlier samples out, and `add` leaves both to its caller.
 macro_rules! totals {
     ($($type:ident { $($field:ident),* $(; mean $mean:ident of $looks:ident)? })*) => {
         $(impl Total for $type {

@@ -523,8 +523,15 @@ fn large_objects_whose_queue_hides_the_round_trip_are_few() {
         // answer, too, is in a queue of its own: a part is tried.
         end(&mut window, 256 + 32);
         assert_eq!(window.size(), 32);
+        assert!(window.is_guess());
         end(&mut window, 32);
         assert_eq!(window.size(), 32 / PART);
+        end(&mut window, 600);
+        assert!(!window.is_guess());
+        // An epoch that begins with a guess tries a part in its first crowded round.
+        let mut next = Concurrency::following(32, 2048, Some(32e6)).guessed();
+        end(&mut next, 32);
+        assert_eq!((next.size(), next.is_guess()), (32 / PART, true));
     }
 }
 

@@ -54,9 +54,9 @@ impl ItemCost {
         self.add(ns, if is_early { 0.5 } else { 0.2 });
     }
 
-    /// Records that the last items cost no more than this, in nanoseconds.
-    pub(super) fn is_at_most(&mut self, ns: f64) {
-        self.ns = self.ns.min(ns);
+    /// Adds that the last items cost no more than this, in nanoseconds.
+    pub(super) fn learn_at_most(&mut self, ns: f64) {
+        self.learn(ns.min(self.ns));
     }
 
     fn add(&mut self, ns: f64, weight: f64) {
@@ -120,11 +120,12 @@ mod tests {
         assert!(cost.is_known() && !cost.is_expensive(0) && cost.is_expensive(17));
         // Chunks come quickly, and only the first of them is timed.
         cost.learn(60.0);
-        (0..7).for_each(|_| cost.is_at_most(80.0));
+        (0..15).for_each(|_| cost.learn_at_most(80.0));
         assert!(!cost.is_expensive(17) && cost.is_cheap());
-        // A chunk that takes longer counts as before.
+        // What took longer, perhaps since the reader was away, tells nothing.
+        cost.learn_at_most(5_000.0);
+        assert!(cost.is_cheap());
         (0..4).for_each(|_| cost.learn(1_000.0));
-        cost.is_at_most(1_000.0);
         assert!(cost.is_expensive(17));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
+    /// True if that is a guess.
+    is_guess: AtomicBool,
     /// Cost of an item in child processes, or of I/O on the CPU workers, in nanoseconds; 0 before it is
     /// known.
     pub item_ns: AtomicU64,
@@ -117,7 +119,11 @@ impl Flight {
                     learned => learned,
                 };
                 let best = Some(learned.best_ns.load(Relaxed)).filter(|&best| best > 0);
-                Concurrency::following(start, most, best.map(|best| best as f64))
+                let found = Concurrency::following(start, most, best.map(|best| best as f64));
+                match learned.is_guess.load(Relaxed) {
+                    true => found.guessed(),
+                    false => found,
+                }
             }
         };
         Flight {
@@ -226,6 +232,8 @@ impl Flight {
         {
             learned.concurrency.store(proven, Relaxed);
             learned.best_ns.store(best as u64, Relaxed);
+            let is_guess = self.concurrency.is_guess();
+            learned.is_guess.store(is_guess, Relaxed);
         }
         morsel
     }

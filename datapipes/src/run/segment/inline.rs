@@ -21,8 +21,8 @@ use crate::sync::lock;
 pub(super) struct InlineChain {
     chunks: Box<dyn ErasedChunks>,
     input: Arc<Mutex<SegmentInput>>,
-    /// True if the chain sees the end of its input.
-    is_shut: bool,
+    /// True once the chain had better run on workers: it sees the end of its input, and gives what it holds.
+    has_left: bool,
     taking: Arc<Taking>,
     log: InputLog,
     gauge: Arc<SegmentGauge>,
@@ -85,7 +85,7 @@ impl InlineChain {
         InlineChain {
             chunks: chain.output().erase(items),
             input,
-            is_shut: false,
+            has_left: false,
             taking,
             position: log.position(),
             log,
@@ -131,14 +131,15 @@ impl InlineChain {
         if items > 0 {
             self.gauge.items_in.fetch_add(items, Relaxed);
             let own = std::mem::take(&mut self.own_ns);
-            if is_timed {
-                cost.learn(own as f64 / items as f64);
-            }
-            // The time since items were last taken bounds what these cost: less than the single items
-            // that were measured first, each with a poll of its own. If it is short, none was expensive,
-            // and the next poll need not be timed.
+            // The time since items were last taken bounds what these cost. If it is short, none was
+            // expensive, and the next poll need not be timed.
             let most = nanos(now - self.taken_at) as f64 / items as f64;
-            cost.is_at_most(most);
+            match is_timed {
+                true => cost.learn(own as f64 / items as f64),
+                // The single items that were measured first, each with a poll of its own, cost more than
+                // those of a chunk, and are to be forgotten soon.
+                false => cost.learn_at_most(most),
+            }
             is_quick = most < INLINE_NS;
             self.taken_at = now;
         }
@@ -147,18 +148,18 @@ impl InlineChain {
             false => 0,
         };
         match &polled {
-            Poll::Ready(None) => return (!self.is_shut).then_some(polled),
+            Poll::Ready(None) => return (!self.has_left).then_some(polled),
             Poll::Ready(Some(chunk)) => {
                 self.log.gave(self.position, chunk.len);
                 self.position += chunk.len as u64;
             }
             Poll::Pending => {}
         }
-        if !self.is_shut && (self.polls.is_some() || cost.is_known()) {
+        if !self.has_left && (self.polls.is_some() || cost.is_known()) {
             let is_expensive = cost.is_expensive(self.polls.unwrap_or(0));
             if is_expensive {
                 lock(&self.input).set_inline(false);
-                self.is_shut = true;
+                self.has_left = true;
             }
             self.gauge.inline.store(!is_expensive, Relaxed);
             self.polls = Some(self.polls.map_or(0, |polls| polls.wrapping_add(1)));

@@ -424,7 +424,6 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
     );
 }
 
-/// The number of items that a removed step took is unknown.
 #[test]
 fn row_119_a_change_above_what_goes_by_places_is_refused() {
     let pairs = |size| {
@@ -455,6 +454,7 @@ fn row_119_a_change_above_what_goes_by_places_is_refused() {
     refused(&state, dealt(7), "demux");
 }
 
+/// The number of items that a removed step took is unknown.
 #[test]
 fn row_119_a_step_that_is_gone_is_refused() {
     let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);
