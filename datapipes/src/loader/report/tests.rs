@@ -292,7 +292,7 @@ fn nodes_have_places_of_their_own_above_their_readers() {
 fn texts_are_inside_of_the_picture_of_a_graph() {
     let loader = loader();
     // A stream always has a queue before it.
-    futures::executor::block_on_stream(loader.epoch(0)).for_each(drop);
+    crate::run::block_on(futures::StreamExt::count(loader.epoch(0)));
     let mut stats = loader.stats().unwrap();
     let queue = stats.queue.as_mut().unwrap();
     (queue.depth, queue.occupancy, queue.memory.most) = (64, 31.4, 1_234 << 20);

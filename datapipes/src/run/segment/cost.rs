@@ -116,7 +116,9 @@ mod tests {
     fn single_items_that_are_measured_first_do_not_make_a_chain_expensive() {
         let mut cost = ItemCost::default();
         // Most of it is the poll that each of them has for itself.
-        [5_000.0, 450.0, 350.0, 350.0].map(|ns| cost.learn(ns));
+        for ns in [5_000.0, 450.0, 350.0, 350.0] {
+            cost.learn(ns);
+        }
         assert!(cost.is_known() && !cost.is_expensive(0) && cost.is_expensive(17));
         // Chunks come quickly, and only the first of them is timed.
         cost.learn(60.0);
