@@ -182,7 +182,7 @@ fn a_share_that_is_none_of_the_cores_is_refused() {
     for share in [0.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
         let builder = DataLoader::builder(Graph::range(0..10)).cpu_share(share);
         let error = builder.build().unwrap_err();
-        let problem = format!("a share of the cores is above 0 and at most 1, not {share}");
+        let problem = format!("`cpu_share` is above 0 and at most 1, not {share}");
         assert_eq!(error.problems(), [problem]);
     }
     let replaced = DataLoader::builder(Graph::range(0..10)).cpu_share(0.0);

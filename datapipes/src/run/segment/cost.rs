@@ -54,9 +54,10 @@ impl ItemCost {
         self.add(ns, if is_early { 0.5 } else { 0.2 });
     }
 
-    /// Adds that the last items cost no more than this, in nanoseconds.
+    /// Adds that the last items cost no more than this, in nanoseconds: more that was measured is soon
+    /// forgotten.
     pub(super) fn learn_at_most(&mut self, ns: f64) {
-        self.learn(ns.min(self.ns));
+        self.add(ns.min(self.ns), 0.5);
     }
 
     fn add(&mut self, ns: f64, weight: f64) {
