@@ -2,7 +2,7 @@
 
 use super::Processes;
 
-// What a child receives at its start.
+// A child receives these settings when it starts, and has no remote workers of its own.
 wire_struct!(Processes {
     count, memory, time_limit, restarts, nice, cpus, env, reads, writes, no_network;
     #[cfg(feature = "remote")] remote = None

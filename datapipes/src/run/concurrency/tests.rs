@@ -519,8 +519,9 @@ fn large_objects_whose_queue_hides_the_round_trip_are_few() {
         end(&mut window, LEAST_MORSELS);
         // A link of 2 GB/s carries as many in 64 ms.
         assert_eq!(window.size(), 32);
-        // What comes in the queue of the 256 tells no distance. What then takes longer than the first
-        // answer, too, is in a queue of its own: a part is tried.
+        // The 256, and the 32 that began while they were in flight, wait in one queue, so their durations
+        // are not measured. The 32 that follow also take longer than the first answer did, as in another
+        // queue: a part is tried.
         end(&mut window, 256 + 32);
         assert_eq!(window.size(), 32);
         assert!(window.is_guess());

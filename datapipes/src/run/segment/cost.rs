@@ -125,7 +125,7 @@ mod tests {
         cost.learn(60.0);
         (0..15).for_each(|_| cost.learn_at_most(80.0));
         assert!(!cost.is_expensive(17) && cost.is_cheap());
-        // What took longer, perhaps since the reader was away, tells nothing.
+        // A bound above the average changes nothing: the reader may have been away meanwhile.
         cost.learn_at_most(5_000.0);
         assert!(cost.is_cheap());
         (0..4).for_each(|_| cost.learn(1_000.0));
