@@ -59,6 +59,9 @@ pub struct Local {
     buffers: Arc<Buffers>,
 }
 
+/// Number of bytes read first. Each read after it is twice as long, so that the first items of an
+/// archive come soon, up to [`PIECE`], since a member on the border of two pieces is copied.
+const FIRST: u64 = 512 << 10;
 /// Maximum number of bytes read at once.
 const PIECE: u64 = 4 << 20;
 
@@ -164,6 +167,8 @@ struct Reader {
     file: fs::File,
     version: Option<String>,
     left: Range<u64>,
+    /// Number of bytes to read next.
+    next: u64,
     buffers: Arc<Buffers>,
 }
 
@@ -171,7 +176,8 @@ impl Reader {
     /// Returns the next piece. The last piece is returned only if the file has not changed since it
     /// was opened.
     fn next(&mut self) -> io::Result<Result<Bytes, Wrong>> {
-        let want = (self.left.end - self.left.start).min(PIECE);
+        let want = (self.left.end - self.left.start).min(self.next);
+        self.next = (2 * self.next).min(PIECE);
         let mut stock = Stock::new(&self.buffers);
         let read = read::read_sized(&self.file, want, &mut stock, 0, &|| false)?;
         let Some(data) = read else {
@@ -229,6 +235,7 @@ fn open(path: &Path, get: Get, buffers: Arc<Buffers>) -> io::Result<Result<Opene
         file,
         version,
         left: range.clone(),
+        next: FIRST,
         buffers,
     };
     Ok(reader.next()?.map(|first| Opened {
