@@ -43,7 +43,7 @@ where
 }
 
 /// Applies a function with scratch memory and randomness to every item; see
-/// [`Graph::try_map_init_with_rng`].
+/// [`Graph::map_init_with_rng`].
 #[derive(Clone, Debug)]
 pub struct MapInitWithRng<I, F> {
     init: I,
@@ -238,36 +238,6 @@ impl<T: Send + 'static> Graph<T> {
     {
         let init = move || Ok::<S, Error>(init());
         let f = move |scratch: &mut S, value, rng: &mut Rng| Ok::<U, Error>(f(scratch, value, rng));
-        self.pipe(MapInitWithRng::new(init, f))
-    }
-
-    /// Does the same as [`map_init_with_rng`](Graph::map_init_with_rng), for functions that may fail.
-    ///
-    /// # Errors
-    /// Fails as [`try_map_init`](Graph::try_map_init) does.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::{BoxError, Graph};
-    /// let noisy = Graph::range(1..4).try_map_init_with_rng(
-    ///     || Ok::<_, BoxError>(Vec::new()),
-    ///     |noise, n, rng| {
-    ///         noise.clear();
-    ///         noise.extend((0..n).map(|_| rng.below(10)));
-    ///         noise.iter().max().copied().ok_or("no noise")
-    ///     },
-    /// );
-    /// assert!(noisy.collect().unwrap().iter().all(|&most| most < 10));
-    /// ```
-    pub fn try_map_init_with_rng<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
-    where
-        S: Send + 'static,
-        U: Send + 'static,
-        A: Into<BoxError>,
-        B: Into<BoxError>,
-        I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
-        F: Fn(&mut S, T, &mut Rng) -> Result<U, B> + Clone + Send + Sync + 'static,
-    {
         self.pipe(MapInitWithRng::new(init, f))
     }
 }

@@ -5,7 +5,6 @@
 mod bzip2;
 mod codecs;
 mod decompress;
-mod gunzip;
 mod gzip;
 mod input;
 #[cfg(feature = "lz4")]
@@ -24,7 +23,6 @@ use datapipes::{Context, Result};
 pub(in crate::formats) use codecs::reader;
 pub use decompress::Decompress;
 pub(in crate::formats) use decompress::packing_of;
-pub use gunzip::Gunzip;
 pub(in crate::formats) use gzip::is_gzip;
 #[cfg(feature = "tfrecord")]
 pub(in crate::formats) use input::Input;
