@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::compression::{Codec, Expansion};
 use super::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use super::json_lines::shortened;
-use super::{FileEntries, Format, value};
+use super::{FileEntries, Format};
 
 /// Files of consecutive [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md)
 /// values, read as [`rmpv::Value`] or any type of serde's.
@@ -142,9 +142,6 @@ impl<T: Send + 'static> Format for MsgPack<T> {
         (levels > MOST_LEVELS).then(|| {
             format!("{levels} levels, of which each takes some of the stack; at most {MOST_LEVELS}")
         })
-    }
-    fn weigh(&self, item: &T) -> Option<usize> {
-        value::weigh(item)
     }
 
     fn name(&self) -> String {

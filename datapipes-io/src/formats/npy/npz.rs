@@ -93,9 +93,6 @@ impl Format for Npz {
             }
         })))
     }
-    fn weigh(&self, array: &Array) -> Option<usize> {
-        Some(array.weight())
-    }
 }
 
 /// Reads `.npz` archives, one item each; see [`Npz::map`].

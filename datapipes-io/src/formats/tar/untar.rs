@@ -168,9 +168,6 @@ impl Format for Tar {
     fn settings(&self) -> String {
         self.ends.settings()
     }
-    fn weigh(&self, file: &File) -> Option<usize> {
-        Some(file.weight())
-    }
 }
 
 /// Returns the codec of an archive by its beginning of at least a block. The name of a first member

@@ -119,9 +119,6 @@ impl Format for TfRecords {
             String::new()
         }
     }
-    fn weigh(&self, record: &Bytes) -> Option<usize> {
-        Some(record.len() + size_of::<Bytes>())
-    }
 }
 
 /// Function that makes an item of a record and its position.
