@@ -209,12 +209,7 @@ impl Hub {
         let path = format!("{}/revision/", repository.api(&repository.id));
         let mut url = self.on_hub(&path, "expand=sha");
         url.set_path(&format!("{}{}", url.path(), repository::escaped(revision)));
-        let asked = Asked {
-            key: "",
-            name: self.0.url.clone(),
-            url: url.clone(),
-            version: None,
-        };
+        let asked = Asked::page(self.0.url.clone(), url.clone());
         let found = http
             .send(Method::GET, url, HeaderMap::new(), &asked.name)
             .await?;
