@@ -42,7 +42,6 @@ mod file;
 mod graph_ext;
 mod replace;
 mod splits;
-mod sync;
 
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, ReadAs, Sample, Samples, Untar};

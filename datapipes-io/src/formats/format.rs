@@ -125,11 +125,7 @@ impl<F> ReadAs<F> {
     }
 }
 
-impl<F: ?Sized> Clone for ReadAs<F> {
-    fn clone(&self) -> Self {
-        ReadAs(self.0.clone())
-    }
-}
+datapipes::clone_fields!(ReadAs<F: ?Sized> { 0 });
 
 opaque_debug!(ReadAs<F: ?Sized> {});
 

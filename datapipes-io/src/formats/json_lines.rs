@@ -88,11 +88,7 @@ impl<T> Default for JsonLines<T> {
     }
 }
 
-impl<T> Clone for JsonLines<T> {
-    fn clone(&self) -> Self {
-        JsonLines { ..*self }
-    }
-}
+datapipes::clone_fields!(JsonLines<T> { options, value });
 
 opaque_debug!(JsonLines<T> { options });
 

@@ -1,6 +1,5 @@
 //! The builder of a loader.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -39,14 +38,7 @@ pub struct Builder<T> {
     out: PhantomData<fn() -> T>,
 }
 
-impl<T> fmt::Debug for Builder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("graph", &self.graph)
-            .field("settings", &self.settings)
-            .finish()
-    }
-}
+opaque_debug!(Builder<T> { graph, settings });
 
 impl<T: Send + 'static> Builder<T> {
     pub(super) fn new(graph: Graph<T>) -> Self {

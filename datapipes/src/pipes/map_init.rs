@@ -1,9 +1,11 @@
 //! Applies a function to every item, with scratch memory that is made once and reused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::{Arity, BoxError, Chunk, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Rng};
+use crate::{
+    Arity, BoxError, Chunk, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Rng, lock,
+};
 
 /// Applies a function with scratch memory to every item; see [`Graph::try_map_init`].
 #[derive(Clone, Debug)]
@@ -88,12 +90,6 @@ where
 /// Idle scratch memory. Boxed, so that it moves cheaply.
 struct ScratchPool<S>(Mutex<Vec<Box<S>>>);
 
-impl<S> ScratchPool<S> {
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<S>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Takes one scratch from the node's pool for each chunk, and returns it afterwards: there are as
 /// many as chunks are worked on at once, on any worker, and nothing is locked for an item.
 fn with_scratch<In, S, Out, A>(
@@ -111,7 +107,7 @@ where
     let pool: Arc<ScratchPool<S>> = cx.shared(|| ScratchPool(Mutex::default()));
     let context = cx.clone();
     input.each_chunk(cx, move |chunk| {
-        let mut idle = pool.idle().pop();
+        let mut idle = lock(&pool.0).pop();
         let mut out = Chunk::with_capacity(chunk.len());
         for item in chunk {
             let item = match item {
@@ -136,7 +132,7 @@ where
             let made = made.unwrap_or_else(|payload| Err(Error::panic(payload)));
             out.push(made.map_err(|error| error.of(&origin)));
         }
-        pool.idle().extend(idle);
+        lock(&pool.0).extend(idle);
         out
     })
 }

@@ -148,11 +148,7 @@ impl<T> Csv<T> {
     }
 }
 
-impl<T> Clone for Csv<T> {
-    fn clone(&self) -> Self {
-        Csv { ..*self }
-    }
-}
+datapipes::clone_fields!(Csv<T> { options, read });
 
 opaque_debug!(Csv<T> { options });
 

@@ -118,11 +118,7 @@ impl<T> MsgPack<T> {
     }
 }
 
-impl<T> Clone for MsgPack<T> {
-    fn clone(&self) -> Self {
-        MsgPack { ..*self }
-    }
-}
+datapipes::clone_fields!(MsgPack<T> { options, read });
 
 opaque_debug!(MsgPack<T> { options });
 

@@ -141,11 +141,7 @@ struct Refused {
     done: u64,
 }
 
-impl<T> Clone for Records<T> {
-    fn clone(&self) -> Self {
-        Records { ..*self }
-    }
-}
+datapipes::clone_fields!(Records<T> { most, unchecked, read, refused });
 
 fn named(at: RecordPosition, error: Error) -> Error {
     error.within(place(at.record, at.offset))
