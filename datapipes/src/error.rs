@@ -231,19 +231,32 @@ impl Error {
         Error::new(ErrorKind::Panic, message)
     }
 
-    /// Adds the cause.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
-        self.0.source = Some(source.into());
-        self
-    }
+    setters! {
+        /// Adds the cause.
+        #[must_use]
+        with_source(source: impl Into<BoxError>) => 0.source = Some(source.into());
 
-    /// Marks the error as transient: the same attempt may succeed later, as with an overloaded
-    /// service or a connection that was cut. An unmarked error is final.
-    #[must_use]
-    pub fn transient(mut self) -> Self {
-        self.0.transient = true;
-        self
+        /// Marks the error as transient: the same attempt may succeed later, as with an overloaded
+        /// service or a connection that was cut. An unmarked error is final.
+        #[must_use]
+        transient() => 0.transient = true;
+
+        /// Marks the error as fatal: after it nothing is known about the items that would follow, as where
+        /// a listing breaks off. No [policy](crate::OnError) skips it. A source of your own marks each error
+        /// after which it cannot go on.
+        #[must_use]
+        fatal() => 0.fatal = true;
+
+        /// Marks the error as an echo: a copy of an error that another output of the node gives. A
+        /// [policy](crate::OnError) that skips leaves it out and does not count it, however many there are.
+        #[must_use]
+        echo() => 0.echo = true;
+
+        /// Marks the error as one of several copies of one failure, which outputs of a node give: of the
+        /// errors of one node and item that have this mark, a [policy](crate::OnError) that skips counts the
+        /// first that reaches the consumer. Without node and item, each counts. An [echo](Error::echo) never does.
+        #[must_use]
+        counted_once() => 0.counted_once = true;
     }
 
     /// Marks the error as [transient](Error::transient), and records how long the service asked to
@@ -260,41 +273,15 @@ impl Error {
         self.0.transient
     }
 
-    /// Marks the error as fatal: after it nothing is known about the items that would follow, as where
-    /// a listing breaks off. No [policy](crate::OnError) skips it. A source of your own marks each error
-    /// after which it cannot go on.
-    #[must_use]
-    pub fn fatal(mut self) -> Self {
-        self.0.fatal = true;
-        self
-    }
-
     /// Returns true if the error is about one item, so that a policy may skip it: it is not
     /// [fatal](Error::fatal), and its kind is [about an item](ErrorKind::is_about_an_item).
     pub fn is_about_an_item(&self) -> bool {
         !self.0.fatal && self.kind().is_about_an_item()
     }
 
-    /// Marks the error as an echo: a copy of an error that another output of the node gives. A
-    /// [policy](crate::OnError) that skips leaves it out and does not count it, however many there are.
-    #[must_use]
-    pub fn echo(mut self) -> Self {
-        self.0.echo = true;
-        self
-    }
-
     /// Returns true if the error is an [echo](Error::echo).
     pub fn is_echo(&self) -> bool {
         self.0.echo
-    }
-
-    /// Marks the error as one of several copies of one failure, which outputs of a node give: of the
-    /// errors of one node and item that have this mark, a [policy](crate::OnError) that skips counts the
-    /// first that reaches the consumer. Without node and item, each counts. An [echo](Error::echo) never does.
-    #[must_use]
-    pub fn counted_once(mut self) -> Self {
-        self.0.counted_once = true;
-        self
     }
 
     /// Returns true if the error is one of several that are [counted once](Error::counted_once).

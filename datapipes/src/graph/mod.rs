@@ -46,7 +46,7 @@ pub struct Graph<T> {
     out: PhantomData<fn() -> T>,
 }
 
-crate::clone_fields!(Graph<T> { node, port, out });
+clone_fields!(Graph<T> { node, port, out });
 
 impl<T: Send + 'static> Graph<T> {
     /// Starts a graph with a source; see [`Source`] for an example.

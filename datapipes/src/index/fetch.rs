@@ -40,7 +40,7 @@ impl<L: ?Sized> Fetch<L> {
     }
 }
 
-crate::clone_fields!(Fetch<L: ?Sized> { lookup, by_index });
+clone_fields!(Fetch<L: ?Sized> { lookup, by_index });
 
 opaque_debug!(Fetch<L: ?Sized> {});
 

@@ -42,7 +42,7 @@ pub struct Indexed<T> {
 
 type BuildFetch<T> = Arc<dyn Fn(Graph<Indices>, Option<usize>) -> Graph<T> + Send + Sync>;
 
-crate::clone_fields!(Indexed<T> { order, samples, build, concurrency });
+clone_fields!(Indexed<T> { order, samples, build, concurrency });
 
 impl<T> fmt::Debug for Indexed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
