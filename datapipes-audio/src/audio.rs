@@ -1,8 +1,6 @@
 //! Decoded audio.
 
-use std::fmt;
-
-use datapipes::{Error, Reader, Result, Rng, Tensor, Weigh, Wire, Writer};
+use datapipes::{Error, Result, Rng, Tensor, Weigh, wire_struct};
 
 /// Greatest number of samples that a file may have by default, and that any step makes: 1 GiB of them.
 pub(crate) const MOST: u64 = 1 << 28;
@@ -153,11 +151,9 @@ pub fn random_part(audio: &Audio, frames: usize, rng: &mut Rng) -> Audio {
     audio.padded_part(rng.below(places) as usize, frames)
 }
 
-impl fmt::Debug for Audio {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Audio { channels, rate, .. } = self;
-        write!(f, "Audio({channels}x{} at {rate} Hz)", self.frames())
-    }
+datapipes::formatted! {
+    Debug |audio: Audio|
+        "Audio({}x{} at {} Hz)", audio.channels, audio.frames(), audio.rate;
 }
 
 impl Weigh for Audio {
@@ -166,18 +162,7 @@ impl Weigh for Audio {
     }
 }
 
-/// Encodes rate, channels and samples.
-impl Wire for Audio {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.rate.encode(to)?;
-        self.channels.encode(to)?;
-        self.samples.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (rate, channels) = Wire::decode(from)?;
-        Audio::new(rate, channels, Wire::decode(from)?).map_err(Reader::damaged)
-    }
-}
+wire_struct!(Audio { rate, channels, samples } by Audio::new);
 
 #[cfg(test)]
 mod tests {

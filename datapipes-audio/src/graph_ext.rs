@@ -1,11 +1,11 @@
 //! Methods for graphs of files or audio.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use datapipes::pipes::MapWithRng;
-use datapipes::{Graph, Pipe, Result, Rng, Tensor, Weigh};
+use datapipes::{Graph, Pipe, Result, Rng, Tensor, Weigh, lock};
 
 use crate::audio::MOST;
 use crate::{Audio, DecodeAudio, LogMel, Resampler, random_part};
@@ -73,7 +73,7 @@ pub trait AudioGraphExt: Into<Graph<Audio>> + sealed::Sealed {
             if audio.rate() == rate {
                 return Ok(audio);
             }
-            let filters = || known.lock().unwrap_or_else(PoisonError::into_inner);
+            let filters = || lock(&known);
             let filter = filters().get(&audio.rate()).cloned();
             let filter = match filter {
                 Some(filter) => filter,

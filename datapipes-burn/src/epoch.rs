@@ -1,12 +1,12 @@
 //! One epoch of a loader, read by burn.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use burn_core::data::dataloader::{DataLoaderIterator, Progress};
 use burn_core::data::dataset::DatasetError;
 use burn_core::tensor::Device;
-use datapipes::{Blocking, Checkpoint, Error, Item, Result};
+use datapipes::{Blocking, Checkpoint, Error, Item, Result, lock};
 
 use crate::Waits;
 use crate::count::Count;
@@ -20,11 +20,7 @@ enum Stage<B> {
     Ended(Result<Checkpoint>),
 }
 
-impl<B> Clone for Reading<B> {
-    fn clone(&self) -> Self {
-        Reading(self.0.clone())
-    }
-}
+datapipes::clone_fields!(Reading<B> { 0 });
 
 impl<B: Send + 'static> Reading<B> {
     pub fn new(epoch: Blocking<B>) -> Self {
@@ -61,7 +57,7 @@ impl<B: Send + 'static> Reading<B> {
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage<B>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -179,10 +175,7 @@ impl<'a, O: Send + 'static> Batches<'a, O> {
         };
         self.waits.epochs = 1;
         self.waits.wall = begun.elapsed();
-        let mut all = self
-            .all_waits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.all_waits);
         all.add(&std::mem::take(&mut self.waits));
     }
 }

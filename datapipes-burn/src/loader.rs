@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
 use datapipes::{
-    BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result, opaque_debug,
+    BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result, lock,
+    opaque_debug,
 };
 
 use crate::count::{Count, GivenCounts};
@@ -557,10 +558,6 @@ fn resumed<T: Send + 'static>(
         Some(edited) => loader.resume_edited(checkpoint, edited),
         None => loader.resume(checkpoint),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B, O> Clone for BurnLoader<B, O> {

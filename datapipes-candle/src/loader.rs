@@ -293,14 +293,7 @@ fn begun<U: Send + 'static>(epoch: datapipes::Result<Epoch<U>>) -> Result<Candle
         .map_err(wrapped)
 }
 
-impl<U> Clone for CandleLoader<U> {
-    fn clone(&self) -> Self {
-        CandleLoader {
-            loader: self.loader.clone(),
-            device: self.device.clone(),
-        }
-    }
-}
+datapipes::clone_fields!(CandleLoader<U> { loader, device });
 
 opaque_debug!(CandleLoader<U> { device });
 

@@ -5,10 +5,12 @@ macro_rules! words {
     ($(#[$attribute:meta])* pub enum $type:ident {
         $($(#[$of_variant:meta])* $variant:ident = $word:literal),* $(,)?
     }) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $type {
-            $($(#[$of_variant])* $variant),*
+        datapipes::words! {
+            $(#[$attribute])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub enum $type {
+                $($(#[$of_variant])* $variant = $word),*
+            }
         }
 
         impl std::str::FromStr for $type {
@@ -19,14 +21,6 @@ macro_rules! words {
                     $($word => Ok($type::$variant),)*
                     _ => Err(format!("not one of {}", [$($word),*].join(", "))),
                 }
-            }
-        }
-
-        impl std::fmt::Display for $type {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(match self {
-                    $($type::$variant => $word,)*
-                })
             }
         }
     };

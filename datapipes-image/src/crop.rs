@@ -18,12 +18,7 @@ pub struct Rect {
     pub height: u32,
 }
 
-wire_struct!(Rect {
-    x,
-    y,
-    width,
-    height
-});
+wire_struct! { Rect { x, y, width, height } }
 
 impl Rect {
     /// Fails unless the part has pixels and is inside the image.

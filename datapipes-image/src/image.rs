@@ -1,8 +1,6 @@
 //! Decoded images.
 
-use std::fmt;
-
-use datapipes::{Error, Reader, Result, Weigh, Wire, Writer};
+use datapipes::{Error, Result, Weigh, wire_struct};
 
 use crate::Rect;
 
@@ -13,6 +11,9 @@ pub(crate) const MAX_PIXELS: u64 = 178_956_970;
 ///
 /// - Its width and height are at least 1, and it has 1 channel (gray) or 3 (RGB).
 /// - Its data is `height * width * channels` long, without padding.
+/// - From another process, pixels of 64 KiB or more are copied once, since an image owns them. A
+///   [`Tensor`](datapipes::Tensor), made by [`to_tensor_u8`](crate::to_tensor_u8) or the like, is
+///   not copied.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Image {
     width: u32,
@@ -121,21 +122,7 @@ impl Image {
     }
 }
 
-/// Encodes size and pixels. Pixels of 64 KiB or more are copied once when they are read, since an
-/// image owns them. A [`Tensor`](datapipes::Tensor), made by [`to_tensor_u8`](crate::to_tensor_u8)
-/// or the like, is not copied.
-impl Wire for Image {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.width.encode(to)?;
-        self.height.encode(to)?;
-        self.channels.encode(to)?;
-        self.data.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (width, height, channels) = Wire::decode(from)?;
-        Image::new(width, height, channels, Wire::decode(from)?).map_err(Reader::damaged)
-    }
-}
+wire_struct!(Image { width, height, channels, data } by Image::new);
 
 impl Weigh for Image {
     fn weigh(&self) -> usize {
@@ -143,10 +130,9 @@ impl Weigh for Image {
     }
 }
 
-impl fmt::Debug for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Image({}x{}x{})", self.width, self.height, self.channels)
-    }
+datapipes::formatted! {
+    Debug |image: Image|
+        "Image({}x{}x{})", image.width, image.height, image.channels;
 }
 
 /// Fails for a size that no image can have.

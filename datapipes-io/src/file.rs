@@ -198,11 +198,7 @@ impl File {
 
 wire_struct!(File { name, data });
 
-impl fmt::Debug for File {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "File({:?}, {} bytes)", self.name, self.data.len())
-    }
-}
+datapipes::formatted! { Debug |file: File| "File({:?}, {} bytes)", file.name, file.data.len(); }
 
 /// Decodes bytes that should be UTF-8, with escapes for invalid bytes.
 pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {

@@ -6,7 +6,7 @@ use datapipes::Graph;
 
 use crate::formats::{Decoded, FieldDecoder, SplitRecords, StreamUntar, Value};
 use crate::stores::load::OpenFiles;
-use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
+use crate::{Decompress, File, FileRef, Format, LoadFiles, ReadAs, Sample, Samples, Untar};
 
 /// A graph of `T`s: the receiver of the methods that this crate adds to graphs.
 #[diagnostic::on_unimplemented(
@@ -266,32 +266,6 @@ pub trait FileGraphExt: Sized {
         Self: GraphOf<File>,
     {
         self.graph().pipe(Decompress::new())
-    }
-
-    /// Decompresses each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before
-    /// [`untar`](FileGraphExt::untar).
-    ///
-    /// # Errors
-    /// A file that is not gzip, is damaged or truncated, or has more bytes after its end, is an
-    /// error in its place.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::io::Write;
-    /// use datapipes::Graph;
-    /// use datapipes_io::{File, prelude::*};
-    ///
-    /// let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    /// gzip.write_all(b"hello")?;
-    /// let files = Graph::from_vec(vec![File::new("a.txt.gz", gzip.finish()?)]).gunzip();
-    /// assert_eq!(files.collect()?, [File::new("a.txt", "hello")]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn gunzip(self) -> Graph<File>
-    where
-        Self: GraphOf<File>,
-    {
-        self.graph().pipe(Gunzip::new())
     }
 
     /// Reads each file in a [`Format`], and yields its items one by one, in order: lines, rows,

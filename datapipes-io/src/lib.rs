@@ -42,10 +42,9 @@ mod file;
 mod graph_ext;
 mod replace;
 mod splits;
-mod sync;
 
 pub use file::{File, FileRef};
-pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
+pub use formats::{Decompress, Format, ReadAs, Sample, Samples, Untar};
 pub use graph_ext::{CanMap, FileGraphExt, GraphOf, Readable};
 pub use splits::SplitsExt;
 pub use stores::local::ListFiles;

@@ -66,7 +66,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer, wire_struct};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use uuid::Uuid;
@@ -100,37 +100,31 @@ pub struct Row {
     pub data: Bytes,
 }
 
-impl Wire for Row {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        to.raw(self.key.as_bytes());
-        self.label.encode(to)?;
-        self.data.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Row {
-            key: decode_key(from)?,
-            label: Wire::decode(from)?,
-            data: Wire::decode(from)?,
-        })
-    }
+wire_struct! { Row { key: encode_key, decode_key, label, data } }
+
+fn encode_key(key: &Uuid, to: &mut Writer<'_>) -> Result<()> {
+    to.raw(key.as_bytes());
+    Ok(())
 }
 
 fn decode_key(from: &mut Reader<'_>) -> Result<Uuid> {
     Ok(Uuid::from_bytes(Wire::decode(from)?))
 }
 
-/// The type of a metadata column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ColumnType {
-    /// [`Value::Int`].
-    Int,
-    /// [`Value::Float`].
-    Float,
-    /// [`Value::Text`].
-    Text,
-    /// [`Value::Bool`].
-    Bool,
+datapipes::words! {
+    /// The type of a metadata column.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum ColumnType {
+        /// [`Value::Int`].
+        Int = "whole numbers",
+        /// [`Value::Float`].
+        Float = "numbers",
+        /// [`Value::Text`].
+        Text = "text",
+        /// [`Value::Bool`].
+        Bool = "true and false",
+    }
 }
 
 /// Names and types of the metadata columns of a sample, in order. The columns `key` and `label`
@@ -239,17 +233,6 @@ pub(crate) fn is_name(name: &str) -> bool {
         && name.len() <= 48
 }
 
-impl fmt::Display for ColumnType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ColumnType::Int => "whole numbers",
-            ColumnType::Float => "numbers",
-            ColumnType::Text => "text",
-            ColumnType::Bool => "true and false",
-        })
-    }
-}
-
 /// The metadata of a sample, with its values in the order of the requested columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metadata {
@@ -261,20 +244,7 @@ pub struct Metadata {
     pub values: Vec<Value>,
 }
 
-impl Wire for Metadata {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        to.raw(self.key.as_bytes());
-        self.class.encode(to)?;
-        self.values.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Metadata {
-            key: decode_key(from)?,
-            class: Wire::decode(from)?,
-            values: Wire::decode(from)?,
-        })
-    }
-}
+wire_struct! { Metadata { key: encode_key, decode_key, class, values } }
 
 /// A sample to be written.
 #[derive(Clone, Debug, PartialEq, Wire)]

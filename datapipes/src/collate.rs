@@ -198,39 +198,25 @@ tuples!(A 0 a, B 1 b, C 2 c, D 3 d);
 tuples!(A 0 a, B 1 b, C 2 c, D 3 d, E 4 e);
 tuples!(A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f);
 
-impl<K, V, S> Collate for HashMap<K, V, S>
-where
-    K: Eq + Hash + fmt::Debug,
-    V: Collate,
-    S: BuildHasher + Default,
-{
-    type Batch = HashMap<K, V::Batch, S>;
-    fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        columns(
-            items,
-            |map, key| map.remove(key),
-            |_, column| V::collate(column),
-        )
-    }
-    fn weigh(batch: &Self::Batch) -> Option<usize> {
-        let weight = |column| V::weigh(column).unwrap_or(size_of_val(column));
-        Some(batch.values().map(weight).sum())
-    }
+macro_rules! maps {
+    ($([$($param:tt)*] $map:ty => $batch:ty;)*) => {$(
+        impl<$($param)*> Collate for $map {
+            type Batch = $batch;
+            fn collate(items: Vec<Self>) -> Result<Self::Batch> {
+                columns(items, |map, key| map.remove(key), |_, column| V::collate(column))
+            }
+            fn weigh(batch: &Self::Batch) -> Option<usize> {
+                let weight = |column| V::weigh(column).unwrap_or(size_of_val(column));
+                Some(batch.values().map(weight).sum())
+            }
+        }
+    )*};
 }
 
-impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
-    type Batch = BTreeMap<K, V::Batch>;
-    fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        columns(
-            items,
-            |map, key| map.remove(key),
-            |_, column| V::collate(column),
-        )
-    }
-    fn weigh(batch: &Self::Batch) -> Option<usize> {
-        let weight = |column| V::weigh(column).unwrap_or(size_of_val(column));
-        Some(batch.values().map(weight).sum())
-    }
+maps! {
+    [K: Eq + Hash + fmt::Debug, V: Collate, S: BuildHasher + Default]
+        HashMap<K, V, S> => HashMap<K, V::Batch, S>;
+    [K: Ord + fmt::Debug, V: Collate] BTreeMap<K, V> => BTreeMap<K, V::Batch>;
 }
 
 /// Splits maps into a column for each key of the first map, and passes each column to `batch`. All

@@ -74,45 +74,47 @@ struct Inner {
     retry_after: Option<Duration>,
 }
 
-/// The kind of an [`Error`], by which a caller can decide what to do.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// Something was not there: a file that vanished, a missing key.
-    NotFound,
-    /// Permission was refused.
-    Denied,
-    /// The operating system or the network failed in another way.
-    Io,
-    /// A service does not answer now, or not in time: it is overloaded, unreachable, or too slow.
-    Unavailable,
-    /// The data changed while it was read, or since it was listed.
-    Changed,
-    /// A service's answer violates its protocol: another range than was asked for, a wrong length.
-    Protocol,
-    /// The data ends before it should.
-    Truncated,
-    /// The data violates its format.
-    Corrupt,
-    /// The data is legal, but this library does not read it.
-    Unsupported,
-    /// A limit was reached: expansion, pixels, buffered items, skipped errors.
-    Limit,
-    /// Items that must fit together do not: different shapes, dtypes, lengths or keys.
-    Shape,
-    /// A user's own function returned an error.
-    User,
-    /// A user's own function, or a pipe, panicked.
-    Panic,
-    /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
-    Config,
-    /// The process that worked on the item failed twice, the second time with this item alone. It
-    /// was ended by a signal, ended itself, ran out of memory, sent an unreadable message, or did
-    /// not answer in time.
-    Crashed,
-    /// The processes of a part of the graph cannot be started, or end again and again; or threads
-    /// cannot be started.
-    Worker,
+words! {
+    /// The kind of an [`Error`], by which a caller can decide what to do.
+    #[non_exhaustive]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ErrorKind {
+        /// Something was not there: a file that vanished, a missing key.
+        NotFound = "not found",
+        /// Permission was refused.
+        Denied = "permission denied",
+        /// The operating system or the network failed in another way.
+        Io = "I/O error",
+        /// A service does not answer now, or not in time: it is overloaded, unreachable, or too slow.
+        Unavailable = "unavailable",
+        /// The data changed while it was read, or since it was listed.
+        Changed = "changed",
+        /// A service's answer violates its protocol: another range than was asked for, a wrong length.
+        Protocol = "against the protocol",
+        /// The data ends before it should.
+        Truncated = "truncated",
+        /// The data violates its format.
+        Corrupt = "corrupt",
+        /// The data is legal, but this library does not read it.
+        Unsupported = "unsupported",
+        /// A limit was reached: expansion, pixels, buffered items, skipped errors.
+        Limit = "limit reached",
+        /// Items that must fit together do not: different shapes, dtypes, lengths or keys.
+        Shape = "shape mismatch",
+        /// A user's own function returned an error.
+        User = "error",
+        /// A user's own function, or a pipe, panicked.
+        Panic = "panicked",
+        /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
+        Config = "wrong configuration",
+        /// The process that worked on the item failed twice, the second time with this item alone. It
+        /// was ended by a signal, ended itself, ran out of memory, sent an unreadable message, or did
+        /// not answer in time.
+        Crashed = "crashed",
+        /// The processes of a part of the graph cannot be started, or end again and again; or threads
+        /// cannot be started.
+        Worker = "no child process",
+    }
 }
 
 /// All kinds, by the number that stands for them between processes.
@@ -159,29 +161,6 @@ impl ErrorKind {
 
     pub(crate) fn from_number(number: u8) -> Option<Self> {
         KINDS.get(usize::from(number)).copied()
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ErrorKind::NotFound => "not found",
-            ErrorKind::Denied => "permission denied",
-            ErrorKind::Io => "I/O error",
-            ErrorKind::Unavailable => "unavailable",
-            ErrorKind::Changed => "changed",
-            ErrorKind::Protocol => "against the protocol",
-            ErrorKind::Truncated => "truncated",
-            ErrorKind::Corrupt => "corrupt",
-            ErrorKind::Unsupported => "unsupported",
-            ErrorKind::Limit => "limit reached",
-            ErrorKind::Shape => "shape mismatch",
-            ErrorKind::User => "error",
-            ErrorKind::Panic => "panicked",
-            ErrorKind::Config => "wrong configuration",
-            ErrorKind::Crashed => "crashed",
-            ErrorKind::Worker => "no child process",
-        })
     }
 }
 
@@ -252,19 +231,32 @@ impl Error {
         Error::new(ErrorKind::Panic, message)
     }
 
-    /// Adds the cause.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
-        self.0.source = Some(source.into());
-        self
-    }
+    setters! {
+        /// Adds the cause.
+        #[must_use]
+        with_source(source: impl Into<BoxError>) => 0.source = Some(source.into());
 
-    /// Marks the error as transient: the same attempt may succeed later, as with an overloaded
-    /// service or a connection that was cut. An unmarked error is final.
-    #[must_use]
-    pub fn transient(mut self) -> Self {
-        self.0.transient = true;
-        self
+        /// Marks the error as transient: the same attempt may succeed later, as with an overloaded
+        /// service or a connection that was cut. An unmarked error is final.
+        #[must_use]
+        transient() => 0.transient = true;
+
+        /// Marks the error as fatal: after it nothing is known about the items that would follow, as where
+        /// a listing breaks off. No [policy](crate::OnError) skips it. A source of your own marks each error
+        /// after which it cannot go on.
+        #[must_use]
+        fatal() => 0.fatal = true;
+
+        /// Marks the error as an echo: a copy of an error that another output of the node gives. A
+        /// [policy](crate::OnError) that skips leaves it out and does not count it, however many there are.
+        #[must_use]
+        echo() => 0.echo = true;
+
+        /// Marks the error as one of several copies of one failure, which outputs of a node give: of the
+        /// errors of one node and item that have this mark, a [policy](crate::OnError) that skips counts the
+        /// first that reaches the consumer. Without node and item, each counts. An [echo](Error::echo) never does.
+        #[must_use]
+        counted_once() => 0.counted_once = true;
     }
 
     /// Marks the error as [transient](Error::transient), and records how long the service asked to
@@ -281,41 +273,15 @@ impl Error {
         self.0.transient
     }
 
-    /// Marks the error as fatal: after it nothing is known about the items that would follow, as where
-    /// a listing breaks off. No [policy](crate::OnError) skips it. A source of your own marks each error
-    /// after which it cannot go on.
-    #[must_use]
-    pub fn fatal(mut self) -> Self {
-        self.0.fatal = true;
-        self
-    }
-
     /// Returns true if the error is about one item, so that a policy may skip it: it is not
     /// [fatal](Error::fatal), and its kind is [about an item](ErrorKind::is_about_an_item).
     pub fn is_about_an_item(&self) -> bool {
         !self.0.fatal && self.kind().is_about_an_item()
     }
 
-    /// Marks the error as an echo: a copy of an error that another output of the node gives. A
-    /// [policy](crate::OnError) that skips leaves it out and does not count it, however many there are.
-    #[must_use]
-    pub fn echo(mut self) -> Self {
-        self.0.echo = true;
-        self
-    }
-
     /// Returns true if the error is an [echo](Error::echo).
     pub fn is_echo(&self) -> bool {
         self.0.echo
-    }
-
-    /// Marks the error as one of several copies of one failure, which outputs of a node give: of the
-    /// errors of one node and item that have this mark, a [policy](crate::OnError) that skips counts the
-    /// first that reaches the consumer. Without node and item, each counts. An [echo](Error::echo) never does.
-    #[must_use]
-    pub fn counted_once(mut self) -> Self {
-        self.0.counted_once = true;
-        self
     }
 
     /// Returns true if the error is one of several that are [counted once](Error::counted_once).

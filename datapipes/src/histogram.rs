@@ -230,11 +230,7 @@ impl fmt::Display for Histogram {
     }
 }
 
-impl fmt::Debug for Histogram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Histogram({} durations, {self})", self.count())
-    }
-}
+formatted! { Debug |times: Histogram| "Histogram({} durations, {times})", times.count(); }
 
 /// Writes seconds: `count`, `mean`, `p50`, `p90`, `p99`, `max`, and `buckets` as pairs of the longest
 /// duration and the count.

@@ -6,7 +6,6 @@ mod held;
 
 use std::any::Any;
 use std::cell::Cell;
-use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -413,14 +412,7 @@ impl<T: Send + 'static> Stream for Items<T> {
     }
 }
 
-impl<T> fmt::Debug for Items<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Items")
-            .field("ready", &self.ready.len())
-            .field("done", &self.done)
-            .finish()
-    }
-}
+opaque_debug!(Items<T> { ready = self.ready.len(), done });
 
 /// Fills a chunk item by item.
 trait Fill<T>: Send {

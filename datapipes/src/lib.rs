@@ -184,6 +184,10 @@ pub use weigh::Weigh;
 /// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.
 pub use async_trait::async_trait;
 
+/// Locks that ignore poisoning, for our other crates; not part of the interface.
+#[doc(hidden)]
+pub use sync::lock;
+
 /// Functions called by derived code; not part of the interface.
 #[doc(hidden)]
 pub mod derived {

@@ -1,7 +1,9 @@
 //! Macros for what many types of all crates implement in the same way; not part of the interface.
 
 /// Implements `Wire` for a struct: its fields in sequence. Also defines the struct, if that stands
-/// here. A field after a semicolon is not sent, and the receiver sets it to the given value.
+/// here. A field after a semicolon is not sent, and the receiver sets it to the given value. A
+/// constructor after `by` makes the struct of what was received, or refuses it. A field in another
+/// encoding names its functions: `key: encode_key, decode_key`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_struct {
@@ -18,17 +20,33 @@ macro_rules! wire_struct {
 
         $crate::wire_struct!($type { $($field),* });
     };
-    ($type:ident $(<$param:ident>)? {
-        $($field:ident),* $(,)? $(; $(#[$of_other:meta])* $other:ident = $stays:expr)?
-    }) => {
-        impl $(<$param: $crate::Wire>)? $crate::Wire for $type $(<$param>)? {
+    ($type:ident $(<$param:ident: $bound:path>)? { $($field:ident),* } by $make:expr) => {
+        impl $(<$param: $crate::Wire + $bound>)? $crate::Wire for $type $(<$param>)? {
             fn encode<'a>(&'a self, to: &mut $crate::Writer<'a>) -> $crate::Result<()> {
                 $($crate::Wire::encode(&self.$field, to)?;)*
                 Ok(())
             }
             fn decode(from: &mut $crate::Reader<'_>) -> $crate::Result<Self> {
+                $(let $field = $crate::Wire::decode(from)?;)*
+                ($make)($($field),*).map_err($crate::Reader::damaged)
+            }
+        }
+    };
+    ($type:ident $(<$param:ident>)? {
+        $($field:ident $(: $encode:path, $decode:path)?),* $(,)?
+        $(; $(#[$of_other:meta])* $other:ident = $stays:expr)?
+    }) => {
+        impl $(<$param: $crate::Wire>)? $crate::Wire for $type $(<$param>)? {
+            fn encode<'a>(&'a self, to: &mut $crate::Writer<'a>) -> $crate::Result<()> {
+                $(
+                    let $field = &self.$field;
+                    $crate::wire_enum!(@encode $field to $($encode)?)?;
+                )*
+                Ok(())
+            }
+            fn decode(from: &mut $crate::Reader<'_>) -> $crate::Result<Self> {
                 Ok($type {
-                    $($field: $crate::Wire::decode(from)?,)*
+                    $($field: $crate::wire_enum!(@decode from $($decode)?)?,)*
                     $($(#[$of_other])* $other: $stays,)?
                 })
             }
@@ -100,6 +118,76 @@ macro_rules! opaque_debug {
     };
     (@of $this:ident $field:ident) => { $this.$field };
     (@of $this:ident $field:ident $($value:tt)+) => { $this.$($value)+ };
+}
+
+/// Implements `Clone` by the fields, all of which are listed, for any parameters: a derived one would ask
+/// for parameters that are `Clone`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! clone_fields {
+    ($type:ident<$($param:ident $(: ?$sized:ident)?),*> { $($field:tt),* }) => {
+        impl<$($param $(: ?$sized)?),*> Clone for $type<$($param),*> {
+            fn clone(&self) -> Self {
+                $type {
+                    $($field: Clone::clone(&self.$field)),*
+                }
+            }
+        }
+    };
+}
+
+/// Implements `Display` or `Debug` by a formatted text, once for each line:
+///
+/// ```
+/// struct Size(u32, u32);
+///
+/// datapipes::formatted! {
+///     Debug |size: Size| "Size({size})";
+///     Display |size: Size| "{}x{}", size.0, size.1;
+/// }
+/// assert_eq!(format!("{:?}", Size(4, 3)), "Size(4x3)");
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! formatted {
+    ($($(#[$attribute:meta])* $trait:ident |$value:ident: $type:ty| $($text:expr),+;)*) => {$(
+        $(#[$attribute])*
+        impl ::std::fmt::$trait for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                let $value = self;
+                f.write_fmt(format_args!($($text),+))
+            }
+        }
+    )*};
+}
+
+/// Defines an enum whose variants are displayed by words:
+///
+/// ```
+/// datapipes::words! {
+///     pub enum Answer { Yes = "yes", No = "no" }
+/// }
+/// assert_eq!(Answer::Yes.to_string(), "yes");
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! words {
+    ($(#[$attribute:meta])* pub enum $type:ident {
+        $($(#[$of_variant:meta])* $variant:ident = $word:literal),* $(,)?
+    }) => {
+        $(#[$attribute])*
+        pub enum $type {
+            $($(#[$of_variant])* $variant),*
+        }
+
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(match self {
+                    $($type::$variant => $word,)*
+                })
+            }
+        }
+    };
 }
 
 /// Returns a part of a value that matches a pattern, or `None`, as `matches!` returns true or false:

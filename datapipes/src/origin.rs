@@ -330,11 +330,7 @@ impl Children {
     }
 }
 
-impl fmt::Debug for Children {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Children").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Children {});
 
 impl PartialEq for Origin {
     fn eq(&self, other: &Self) -> bool {
@@ -406,11 +402,7 @@ impl fmt::Display for Origin {
     }
 }
 
-impl fmt::Debug for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Origin({self})")
-    }
-}
+formatted! { Debug |origin: Origin| "Origin({origin})"; }
 
 #[cfg(test)]
 mod tests {

@@ -116,72 +116,37 @@ macro_rules! plain {
 
 plain!(() u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f16 bf16 f32 f64 bool char &'static str);
 
-impl<T: Weigh> Weigh for Vec<T> {
-    fn weigh(&self) -> usize {
-        size_of::<Self>() + (self.capacity() - self.len()) * size_of::<T>() + all(self)
-    }
+macro_rules! weighs {
+    ($([$($param:tt)*] $value:ident: $type:ty => $bytes:expr;)*) => {$(
+        impl<$($param)*> Weigh for $type {
+            fn weigh(&self) -> usize {
+                let $value = self;
+                $bytes
+            }
+        }
+    )*};
 }
 
-impl<T: Weigh, const N: usize> Weigh for [T; N] {
-    fn weigh(&self) -> usize {
-        all(self)
-    }
+weighs! {
+    [] text: String => size_of::<Self>() + text.capacity();
+    [] bytes: Bytes => size_of::<Self>() + bytes.len();
+    [] tensor: Tensor => size_of::<Self>() + tensor.byte_len();
+    [T: Weigh] item: Option<T> => item.as_ref().map_or(size_of::<Self>(), Weigh::weigh);
+    [T: Weigh, const N: usize] items: [T; N] => all(items);
+    [T: Weigh] items: Box<[T]> => size_of::<Self>() + all(items);
+    [T: Weigh] items: Arc<[T]> => size_of::<Self>() + all(items);
+    [T: Weigh] items: Vec<T> =>
+        size_of::<Self>() + (items.capacity() - items.len()) * size_of::<T>() + all(items);
+    [K: Weigh, V: Weigh, S] map: HashMap<K, V, S> => size_of::<Self>() + entries(map.iter());
+    [K: Weigh, V: Weigh] map: BTreeMap<K, V> => size_of::<Self>() + entries(map.iter());
 }
 
-impl<T: Weigh> Weigh for Box<[T]> {
-    fn weigh(&self) -> usize {
-        size_of::<Self>() + all(self)
-    }
-}
-
-impl<T: Weigh> Weigh for Arc<[T]> {
-    fn weigh(&self) -> usize {
-        size_of::<Self>() + all(self)
-    }
-}
-
-impl<T: Weigh> Weigh for Option<T> {
-    fn weigh(&self) -> usize {
-        self.as_ref().map_or(size_of::<Self>(), Weigh::weigh)
-    }
-}
-
-impl<K: Weigh, V: Weigh, S> Weigh for HashMap<K, V, S> {
-    fn weigh(&self) -> usize {
-        size_of::<Self>()
-            + self
-                .iter()
-                .map(|(key, value)| key.weigh() + value.weigh())
-                .sum::<usize>()
-    }
-}
-
-impl<K: Weigh, V: Weigh> Weigh for BTreeMap<K, V> {
-    fn weigh(&self) -> usize {
-        size_of::<Self>()
-            + self
-                .iter()
-                .map(|(key, value)| key.weigh() + value.weigh())
-                .sum::<usize>()
-    }
-}
-
-impl Weigh for String {
-    fn weigh(&self) -> usize {
-        size_of::<Self>() + self.capacity()
-    }
-}
-
-impl Weigh for Bytes {
-    fn weigh(&self) -> usize {
-        size_of::<Self>() + self.len()
-    }
-}
-
-impl Weigh for Tensor {
-    fn weigh(&self) -> usize {
-        size_of::<Self>() + self.byte_len()
-    }
+fn entries<'a, K: Weigh + 'a, V: Weigh + 'a>(
+    entries: impl Iterator<Item = (&'a K, &'a V)>,
+) -> usize {
+    entries
+        .map(|(key, value)| key.weigh() + value.weigh())
+        .sum()
 }
 
 macro_rules! tuples {

@@ -475,7 +475,7 @@ impl Pipe<u64> for Ahead {
     fn hints(&self) -> Hints {
         let sums = self.1;
         Hints::default()
-            .needs_order(sums)
+            .ignores_order(!sums)
             .selects(!sums)
             .by_position(!sums)
             .arity(Arity::One)

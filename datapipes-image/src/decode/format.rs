@@ -76,11 +76,7 @@ impl ImageFormat {
     }
 }
 
-impl std::fmt::Display for ImageFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name().to_ascii_lowercase())
-    }
-}
+datapipes::formatted! { Display |format: ImageFormat| "{}", format.name().to_ascii_lowercase(); }
 
 const JPEG: &[u8] = b"\xff\xd8\xff";
 pub(super) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";

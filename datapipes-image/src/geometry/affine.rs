@@ -15,9 +15,9 @@ use crate::{Image, ResizeFilter};
 #[must_use]
 pub struct Rotation {
     degrees: f64,
-    filter: ResizeFilter,
-    fill: Fill,
-    expand: bool,
+    pub(super) filter: ResizeFilter,
+    pub(super) fill: Fill,
+    pub(super) expand: bool,
 }
 
 impl Rotation {
@@ -131,8 +131,8 @@ pub struct Affine {
     translate: (f64, f64),
     scale: f64,
     shear: (f64, f64),
-    filter: ResizeFilter,
-    fill: Fill,
+    pub(super) filter: ResizeFilter,
+    pub(super) fill: Fill,
 }
 
 impl Default for Affine {

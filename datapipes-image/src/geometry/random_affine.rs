@@ -33,22 +33,15 @@ impl RandomRotation {
         }
     }
 
-    /// Sets the filter: `Nearest` (the default) or `Bilinear`.
-    pub fn filter(mut self, filter: ResizeFilter) -> Self {
-        self.rotation = self.rotation.filter(filter);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the filter: `Nearest` (the default) or `Bilinear`.
+        filter(filter: ResizeFilter) => rotation.filter = filter;
 
-    /// Sets the colour of new areas.
-    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
-        self.rotation = self.rotation.fill(fill);
-        self
-    }
+        /// Sets the colour of new areas.
+        fill(fill: impl Into<Fill>) => rotation.fill = fill.into();
 
-    /// Makes the result large enough for the whole image.
-    pub fn expand(mut self) -> Self {
-        self.rotation = self.rotation.expand();
-        self
+        /// Makes the result large enough for the whole image.
+        expand() => rotation.expand = true;
     }
 
     fn resolve(&self, rng: &mut Rng) -> Result<Rotation> {
@@ -145,18 +138,12 @@ impl RandomAffine {
 
         /// Sets the range of the shear along y, in degrees.
         shear_y(least: f64, most: f64) => shear_y = Some((least, most));
-    }
 
-    /// Sets the filter: `Nearest` (the default) or `Bilinear`.
-    pub fn filter(mut self, filter: ResizeFilter) -> Self {
-        self.affine = self.affine.filter(filter);
-        self
-    }
+        /// Sets the filter: `Nearest` (the default) or `Bilinear`.
+        filter(filter: ResizeFilter) => affine.filter = filter;
 
-    /// Sets the colour of new areas.
-    pub fn fill(mut self, fill: impl Into<Fill>) -> Self {
-        self.affine = self.affine.fill(fill);
-        self
+        /// Sets the colour of new areas.
+        fill(fill: impl Into<Fill>) => affine.fill = fill.into();
     }
 
     /// Draws the angle; then, if they are set, the translation along x and along y, the scale, the

@@ -1,6 +1,6 @@
 //! Bounding boxes.
 
-use datapipes::{Error, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Error, Result, Tensor, wire_struct};
 
 use super::KeptBoxes;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
@@ -155,20 +155,9 @@ impl Boxes {
     }
 }
 
-/// Encodes the size of the image, and the corners.
-impl Wire for Boxes {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.width.encode(to)?;
-        self.height.encode(to)?;
-        self.corners.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (width, height) = Wire::decode(from)?;
-        Boxes::new(width, height, Wire::decode(from)?).map_err(Reader::damaged)
-    }
-}
+wire_struct!(Boxes { width, height, corners } by Boxes::new);
 
-/// Fails unless the numbers are finite and in order.
+// Fails unless the numbers are finite and in order.
 fn check(index: usize, corner: [f32; 4]) -> Result<()> {
     let [left, top, right, bottom] = corner;
     if corner.iter().all(|value| value.is_finite()) && left <= right && top <= bottom {

@@ -1,6 +1,6 @@
 //! Keypoints, such as joints.
 
-use datapipes::{Error, Reader, Result, Tensor, Wire, Writer, wire_struct};
+use datapipes::{Error, Result, Tensor, wire_enum, wire_struct};
 
 use super::boxes::refuse_mirrors;
 use crate::geometry::{Geometry, Op, Spatial};
@@ -160,37 +160,11 @@ impl Keypoints {
     }
 }
 
-impl Wire for Visibility {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        to.raw(&[*self as u8]);
-        Ok(())
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        match u8::decode(from)? {
-            0 => Ok(Visibility::Absent),
-            1 => Ok(Visibility::Hidden),
-            2 => Ok(Visibility::Visible),
-            other => Err(Reader::damaged(format_args!(
-                "the visibility {other}, not 0, 1 or 2"
-            ))),
-        }
-    }
-}
+wire_enum!(Visibility { 0 Absent, 1 Hidden, 2 Visible });
 
 wire_struct!(Keypoint { x, y, visibility });
 
-/// Encodes the size of the image, and the points.
-impl Wire for Keypoints {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.width.encode(to)?;
-        self.height.encode(to)?;
-        self.points.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (width, height) = Wire::decode(from)?;
-        Keypoints::new(width, height, Wire::decode(from)?).map_err(Reader::damaged)
-    }
-}
+wire_struct!(Keypoints { width, height, points } by Keypoints::new);
 
 impl Spatial for Keypoints {
     fn place(mut self, geometry: &Geometry) -> Result<Self> {

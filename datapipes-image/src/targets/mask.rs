@@ -1,6 +1,6 @@
 //! Segmentation masks: a class for each pixel.
 
-use datapipes::{Element, Error, Reader, Result, Tensor, Wire, Writer};
+use datapipes::{Element, Error, Result, Tensor, wire_struct};
 
 use crate::Image;
 use crate::decode::{Classes, classes};
@@ -123,20 +123,8 @@ impl<T: MaskValue> Mask<T> {
     }
 }
 
-/// Encodes size, values, and the value outside.
-impl<T: MaskValue + Wire> Wire for Mask<T> {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.width.encode(to)?;
-        self.height.encode(to)?;
-        self.outside.encode(to)?;
-        self.values.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (width, height, outside) = Wire::decode(from)?;
-        let mask = Mask::new(width, height, Wire::decode(from)?).map_err(Reader::damaged)?;
-        Ok(mask.outside(outside))
-    }
-}
+wire_struct!(Mask<T: MaskValue> { width, height, outside, values } by
+    |width, height, outside, values| Mask::new(width, height, values).map(|mask| mask.outside(outside)));
 
 impl Mask<u8> {
     /// Reads the values in a PNG, as they are stored. They are gray of up to 8 bits, not spread

@@ -4,7 +4,7 @@ mod boxes;
 mod keypoints;
 mod mask;
 
-use datapipes::{Error, Reader, Result, Wire, Writer};
+use datapipes::{Error, Result, wire_struct};
 
 pub use boxes::Boxes;
 pub use keypoints::{Keypoint, Keypoints, Visibility};
@@ -17,25 +17,20 @@ pub struct KeptBoxes {
     of: usize,
 }
 
-/// Encodes the indices, and the number of boxes before.
-impl Wire for KeptBoxes {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.indices.encode(to)?;
-        self.of.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (indices, of): (Vec<usize>, usize) = Wire::decode(from)?;
-        if !indices.is_sorted_by(|a, b| a < b) || indices.last().is_some_and(|&last| last >= of) {
-            return Err(Reader::damaged(format_args!(
+wire_struct!(KeptBoxes { indices, of } by KeptBoxes::new);
+
+impl KeptBoxes {
+    fn new(indices: Vec<usize>, of: usize) -> Result<Self, String> {
+        let last = indices.last();
+        if !indices.is_sorted_by(|a, b| a < b) || last.is_some_and(|&last| last >= of) {
+            return Err(format!(
                 "{} indices of {of} boxes, not in order",
                 indices.len()
-            )));
+            ));
         }
         Ok(KeptBoxes { indices, of })
     }
-}
 
-impl KeptBoxes {
     /// Returns the indices, in order.
     pub fn indices(&self) -> &[usize] {
         &self.indices

@@ -34,7 +34,6 @@ pub use coco::coco;
 pub use image_folder::{IMAGE_EXTENSIONS, image_folder, image_folder_of};
 pub use mnist::{mnist, mnist_files};
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -100,15 +99,9 @@ impl<T, L: Copy + Into<u64>> Labelled<T, L> {
     }
 }
 
-impl<T, L> fmt::Debug for Labelled<T, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (samples, classes) = (self.labels.len(), self.classes.len());
-        f.debug_struct("Labelled")
-            .field("samples", &samples)
-            .field("classes", &classes)
-            .finish()
-    }
-}
+datapipes::opaque_debug!(Labelled<T, L> {
+    samples = self.labels.len(), classes = self.classes.len()
+});
 
 /// Returns the first path that exists, or an error that names the searched paths.
 fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {

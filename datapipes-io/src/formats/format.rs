@@ -13,6 +13,7 @@ use futures::Stream;
 use super::entry::{FileEntries, FileEntry};
 use super::framing::{Block, RecordSplitter};
 use super::parts::ByParts;
+use super::value;
 use crate::File;
 
 /// A file format: parses a file into items.
@@ -107,9 +108,10 @@ pub trait Format: Send + Sync + 'static {
     }
 
     /// Returns the approximate number of bytes that an item keeps alive; see [`Pipe::weigh`].
-    /// Defaults to the item's own size.
-    fn weigh(&self, _item: &Self::Item) -> Option<usize> {
-        None
+    /// Defaults to what the item's type tells: for files, arrays, rows, values of JSON and
+    /// MessagePack, and the types that pipes weigh themselves; for others to the item's own size.
+    fn weigh(&self, item: &Self::Item) -> Option<usize> {
+        value::weigh(item)
     }
 }
 
@@ -123,11 +125,7 @@ impl<F> ReadAs<F> {
     }
 }
 
-impl<F: ?Sized> Clone for ReadAs<F> {
-    fn clone(&self) -> Self {
-        ReadAs(self.0.clone())
-    }
-}
+datapipes::clone_fields!(ReadAs<F: ?Sized> { 0 });
 
 opaque_debug!(ReadAs<F: ?Sized> {});
 

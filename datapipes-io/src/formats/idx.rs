@@ -90,9 +90,6 @@ impl Format for Idx {
             String::new()
         }
     }
-    fn weigh(&self, array: &Tensor) -> Option<usize> {
-        Some(size_of::<Tensor>() + array.byte_len())
-    }
 }
 
 fn parse(mut data: Bytes) -> Result<Tensor> {

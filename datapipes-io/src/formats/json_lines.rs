@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::error::Category;
 
 use super::lines::{Line, Options};
-use super::{Format, RecordSplitter, value};
+use super::{Format, RecordSplitter};
 pub use index::LineIndex;
 pub use indexed::IndexedJsonLines;
 
@@ -88,11 +88,7 @@ impl<T> Default for JsonLines<T> {
     }
 }
 
-impl<T> Clone for JsonLines<T> {
-    fn clone(&self) -> Self {
-        JsonLines { ..*self }
-    }
-}
+datapipes::clone_fields!(JsonLines<T> { options, value });
 
 opaque_debug!(JsonLines<T> { options });
 
@@ -102,9 +98,6 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     fn splitter(&self) -> Option<RecordSplitter<T>> {
         let read = |line: &Line<'_>| parse(line.text, line.number, line.offset, line.last);
         Some(self.options.splitter(true, read))
-    }
-    fn weigh(&self, item: &T) -> Option<usize> {
-        value::weigh(item)
     }
 }
 

@@ -75,7 +75,7 @@ mod zip;
 pub use self::parquet::{IndexedParquetRows, Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
 pub use arrow::{ArrowIpc, ArrowRows, IndexedArrowRows};
-pub use compression::{Codec, Decompress, Gunzip};
+pub use compression::{Codec, Decompress};
 #[cfg(feature = "csv")]
 pub use csv::Csv;
 pub use entry::{FileEntries, FileEntry};

@@ -1,12 +1,13 @@
 //! Values of decoded fields.
 
-use super::{Array, Row};
 use std::any::Any;
 use std::fmt;
 
 use bytes::Bytes;
 use datapipes::{Error, Result, Tensor, wire_enum};
 
+use super::{Array, Row};
+use crate::File;
 use crate::codec::{decode_json, encode_json};
 #[cfg(feature = "msgpack")]
 use crate::codec::{decode_message_pack, encode_message_pack};
@@ -102,33 +103,27 @@ impl Value {
     }
 }
 
-/// Returns the approximate number of bytes that a value keeps alive, for the item types of generic
-/// formats; `None` for other types.
-#[allow(dead_code, reason = "each of several features uses it")]
+/// Returns the approximate number of bytes that an item of one of these types keeps alive; `None`
+/// for other types.
 pub(super) fn weigh<T: 'static>(item: &T) -> Option<usize> {
+    fn of<T: 'static>(item: &dyn Any, weight: fn(&T) -> usize) -> Option<usize> {
+        item.downcast_ref().map(weight)
+    }
     let item: &dyn Any = item;
-    if let Some(json) = item.downcast_ref() {
-        return Some(json_weight(json));
-    }
-    if let Some(row) = item.downcast_ref::<Row>() {
-        let cells = row
-            .iter()
-            .map(|(name, value)| name.len() + json_weight(value));
-        return Some(size_of::<Row>() + cells.sum::<usize>());
-    }
-    if let Some(cells) = item.downcast_ref::<Vec<String>>() {
-        return Some(
-            cells
-                .iter()
-                .map(|cell| size_of::<String>() + cell.len())
-                .sum(),
-        );
-    }
+    let known = of(item, json_weight)
+        .or_else(|| of(item, row_weight))
+        .or_else(|| of(item, File::weight))
+        .or_else(|| of(item, Array::weight));
     #[cfg(feature = "msgpack")]
-    if let Some(value) = item.downcast_ref() {
-        return Some(message_pack_weight(value));
-    }
-    None
+    let known = known.or_else(|| of(item, message_pack_weight));
+    known
+}
+
+fn row_weight(row: &Row) -> usize {
+    let cells = row
+        .iter()
+        .map(|(name, value)| name.len() + json_weight(value));
+    size_of::<Row>() + cells.sum::<usize>()
 }
 
 fn json_weight(json: &serde_json::Value) -> usize {

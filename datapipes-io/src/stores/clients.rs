@@ -6,7 +6,7 @@ use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use tokio::runtime::{Handle, Id};
 
-use crate::sync::lock;
+use datapipes::lock;
 
 /// HTTP clients with the same settings, one for each tokio runtime that uses them.
 ///

@@ -14,7 +14,7 @@ use super::wrappers::{
     DiskCache, Evict, Expected, Hedge, HedgePolicy, InFlight, Limit, Locked, MemoryCache,
     PerSecond, Prefix, Rate, Retry, TimeLimits, Timeout, Verify,
 };
-use super::{ListStore, Lockfile, Store};
+use super::{ListStore, Lockfile, Store, reads_store};
 use crate::{File, FileRef};
 
 /// Methods of every store, in addition to those of [`Store`]: graphs that begin with it, and
@@ -346,12 +346,7 @@ impl MapPipe for Objects {
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
     }
-    fn revision(&self) -> Revision {
-        self.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.store.folder().is_some()
-    }
+    reads_store!(store);
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Lists the objects of a store that match a pattern.
 
-use std::fmt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,11 +54,7 @@ impl ListStore {
     }
 }
 
-impl fmt::Debug for ListStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ListStore({}{})", self.store.url(), self.text)
-    }
-}
+datapipes::formatted! { Debug |list: ListStore| "ListStore({}{})", list.store.url(), list.text; }
 
 impl Source for ListStore {
     type Out = FileRef;

@@ -52,6 +52,20 @@ use datapipes::{Error, Result, Revision};
 use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 
+/// Writes two methods of a [`MapPipe`](datapipes::MapPipe) that reads this store: the revision of the
+/// data, and if reads seldom wait.
+macro_rules! reads_store {
+    ($($store:ident).+) => {
+        fn revision(&self) -> datapipes::Revision {
+            self.$($store).+.known_revision()
+        }
+        fn seldom_waits(&self) -> bool {
+            self.$($store).+.folder().is_some()
+        }
+    };
+}
+pub(crate) use reads_store;
+
 /// A collection of objects under keys: a bucket, a web server, a folder.
 ///
 /// A key is a relative path with `/` between its parts, such as `train/0001.jpg`; it is never empty

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, Result, opaque_debug};
+use datapipes::{Error, Result, lock, opaque_debug};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 
 use crate::stores::{Body, Get, InMemory, Meta, Object, Store};
-use crate::sync::lock;
 
 /// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused =
 /// true)]` hours pass at once. Clones share everything.

@@ -1,7 +1,7 @@
 use std::io::Write;
 
 use datapipes::{Error, ErrorKind};
-use datapipes_io::{File, Gunzip, Untar};
+use datapipes_io::{Decompress, File, Untar};
 
 use crate::{apply, kinds, names, parts, tar_of};
 
@@ -12,7 +12,7 @@ fn pack(data: &[u8]) -> Vec<u8> {
 }
 
 fn gunzip(data: Vec<u8>) -> (Vec<File>, Vec<Error>) {
-    parts(apply(&Gunzip::new(), vec![File::new("a.txt.gz", data)]))
+    parts(apply(&Decompress::new(), vec![File::new("a.txt.gz", data)]))
 }
 
 fn untar(data: Vec<u8>) -> (Vec<File>, Vec<Error>) {
@@ -24,7 +24,7 @@ fn names_lose_their_ending() {
     let input = ["a.gz", "b.tgz", "c"]
         .map(|name| File::new(name, pack(b"x")))
         .to_vec();
-    let (files, errors) = parts(apply(&Gunzip::new(), input));
+    let (files, errors) = parts(apply(&Decompress::new(), input));
     assert!(errors.is_empty());
     assert_eq!(names(&files), ["a", "b.tar", "c"]);
 }
@@ -116,14 +116,14 @@ fn row_96_what_follows_the_end_is_an_error() {
 fn row_98_bombs_are_refused() {
     let bomb = pack(&vec![0; 8 << 20]);
     let refused =
-        |pipe: Gunzip| kinds(&parts(apply(&pipe, vec![File::new("b.gz", bomb.clone())])).1);
-    assert_eq!(refused(Gunzip::new()), []);
+        |pipe: Decompress| kinds(&parts(apply(&pipe, vec![File::new("b.gz", bomb.clone())])).1);
+    assert_eq!(refused(Decompress::new()), []);
     assert_eq!(
-        refused(Gunzip::new().max_expansion(4 << 20, 2000)),
+        refused(Decompress::new().max_expansion(4 << 20, 2000)),
         [ErrorKind::Limit]
     );
     assert_eq!(
-        refused(Gunzip::new().max_expansion(1 << 30, 100)),
+        refused(Decompress::new().max_expansion(1 << 30, 100)),
         [ErrorKind::Limit]
     );
     let pipe = Untar::new().max_expansion(1 << 20, 2000);

@@ -11,11 +11,11 @@ pub use options::{CassandraOptions, Compression, Consistency, Replication};
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, Result};
+use datapipes::{Error, Result, lock};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use scylla::client::session::Session;
@@ -158,10 +158,7 @@ impl Cassandra {
         let inner = &*self.0;
         let here = runtime(&inner.options)?;
         let place = {
-            let mut sessions = inner
-                .sessions
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut sessions = lock(&inner.sessions);
             match sessions.iter().position(|(id, _)| *id == here) {
                 Some(at) => sessions[at].1.clone(),
                 None => {
@@ -437,10 +434,4 @@ impl Table for Cassandra {
     }
 }
 
-impl fmt::Debug for Cassandra {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Cassandra")
-            .field(&self.0.options.url)
-            .finish()
-    }
-}
+datapipes::opaque_debug!(Cassandra { url = self.0.options.url });

@@ -341,12 +341,7 @@ fn nodes(hosts: &str) -> Option<Vec<String>> {
     Some(nodes)
 }
 
-opaque_debug!(CassandraOptions {
-    url,
-    tls,
-    connections,
-    requests
-});
+opaque_debug! { CassandraOptions { url, tls, connections, requests } }
 
 #[cfg(test)]
 mod tests {

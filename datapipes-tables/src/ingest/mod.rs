@@ -8,9 +8,11 @@ mod tests;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use datapipes::{Context, Error, Graph, Hints, Item, Items, Origin, Pipe, Result, Wire, Work};
+use datapipes::{
+    Context, Error, Graph, Hints, Item, Items, Origin, Pipe, Result, Wire, Work, lock,
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -76,7 +78,7 @@ struct InFlight {
 
 impl InFlight {
     fn keys(&self) -> MutexGuard<'_, HashSet<Uuid>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.keys)
     }
 
     /// Waits until no other batch with one of these keys is being written. All keys are taken at

@@ -1,10 +1,10 @@
 //! Connections to a database file: several to read, one to write, opened when needed.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, lock};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
 use url::Url;
@@ -48,19 +48,12 @@ impl Connections {
     ) -> Result<R> {
         let this = self.clone();
         blocking_with_permit(&self.may_read, move || {
-            let idle = this
-                .idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop();
+            let idle = lock(&this.idle).pop();
             let connection = idle.map_or_else(|| this.open_to_read(), Ok)?;
             let outcome = work(&connection);
             // A connection that failed may be unusable.
             if outcome.is_ok() {
-                this.idle
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(connection);
+                lock(&this.idle).push(connection);
             }
             outcome
         })
@@ -74,7 +67,7 @@ impl Connections {
     ) -> Result<R> {
         let this = self.clone();
         blocking_with_permit(&self.may_write, move || {
-            let mut writer = this.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut writer = lock(&this.writer);
             if writer.is_none() {
                 *writer = Some(this.open(OpenFlags::SQLITE_OPEN_READ_WRITE)?);
             }
@@ -141,7 +134,7 @@ impl Connections {
 
     #[cfg(test)]
     pub(super) fn with_writer(&self, f: impl FnOnce(&Connection)) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = lock(&self.writer);
         if writer.is_none() {
             *writer = Some(self.open(OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap());
         }

@@ -71,10 +71,7 @@ impl Sqlite {
     /// see [`open_table`](Sqlite::open_table); `Corrupt` if the file is no SQLite file or is
     /// damaged; `Shape` if a column has an unknown type.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let connections = connect(path.as_ref())?;
-        let connection = connections
-            .open_to_read()
-            .map_err(|error| error.within(&connections.url))?;
+        let (connections, connection) = open(path.as_ref())?;
         let mut names =
             data_sets(&connection).map_err(|error| failed(error).within(&connections.url))?;
         let wrong =
@@ -94,10 +91,7 @@ impl Sqlite {
     /// # Errors
     /// The errors of [`open`](Sqlite::open); `NotFound` if the file has no such data set.
     pub fn open_table(path: impl AsRef<Path>, table: &str) -> Result<Self> {
-        let connections = connect(path.as_ref())?;
-        let connection = connections
-            .open_to_read()
-            .map_err(|error| error.within(&connections.url))?;
+        let (connections, connection) = open(path.as_ref())?;
         Sqlite::with(connections, &connection, table)
     }
 
@@ -544,6 +538,14 @@ fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
     Ok(Schema {
         columns: metadata[2..].iter().map(column).collect::<Result<_>>()?,
     })
+}
+
+fn open(path: &Path) -> Result<(Arc<Connections>, Connection)> {
+    let connections = connect(path)?;
+    let connection = connections
+        .open_to_read()
+        .map_err(|error| error.within(&connections.url))?;
+    Ok((connections, connection))
 }
 
 fn connect(path: &Path) -> Result<Arc<Connections>> {

@@ -241,7 +241,7 @@ impl<T: Document> Pipe<T> for Pack {
         let documents = self.layout.length.min(self.layout.most_documents);
         // A row is not told by whole documents if they are cut.
         Hints::default()
-            .needs_order(self.drop_last)
+            .ignores_order(!self.drop_last)
             .lineage(!self.cuts() && !self.drop_last)
             .is_resumable(true)
             .buffered(self.bins().saturating_mul(documents))

@@ -53,17 +53,13 @@ impl GptOrder {
         GptOrder { seed, ..self }
     }
 
-    /// Sets the number of samples that are needed: iterations times the global batch size. There
-    /// are as many as whole epochs give, so at least this number. Defaults to one epoch.
-    pub fn samples(mut self, count: u64) -> GptOrder {
-        self.samples = Some(count);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the number of samples that are needed: iterations times the global batch size. There
+        /// are as many as whole epochs give, so at least this number. Defaults to one epoch.
+        samples(count: u64) => samples = Some(count);
 
-    /// Sets the sequences that are used, as `--split` divides them. Defaults to all.
-    pub fn sequences(mut self, range: Range<u64>) -> GptOrder {
-        self.sequences = Some(range);
-        self
+        /// Sets the sequences that are used, as `--split` divides them. Defaults to all.
+        sequences(range: Range<u64>) => sequences = Some(range);
     }
 }
 

@@ -875,15 +875,8 @@ impl MapPipe for Windows {
     }
 }
 
-impl fmt::Debug for TokenStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenStore")
-            .field("name", &self.0.name)
-            .field("tokens", &self.len())
-            .field("width", &self.0.width)
-            .field("documents", &self.document_count())
-            .finish()
-    }
+datapipes::opaque_debug! {
+    TokenStore { name = self.0.name, tokens = self.len(), width = self.0.width, documents = self.document_count() }
 }
 
 /// Returns the tokens of a window.

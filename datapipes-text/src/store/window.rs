@@ -1,6 +1,5 @@
 //! Windows of tokens.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -222,11 +221,4 @@ impl TokenStore {
     }
 }
 
-impl fmt::Debug for Window {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Window")
-            .field("start", &self.start)
-            .field("length", &self.layout.length)
-            .finish()
-    }
-}
+datapipes::opaque_debug!(Window { start, length = self.layout.length });

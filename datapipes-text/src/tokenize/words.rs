@@ -7,7 +7,9 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use datapipes::lock;
 
 use regex_automata::meta::{self, Regex};
 use regex_automata::util::prefilter::Prefilter;
@@ -282,10 +284,6 @@ impl Known {
             }
         }
     }
-}
-
-fn lock<T>(locked: &Mutex<T>) -> MutexGuard<'_, T> {
-    locked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the expression for words before [`LAST`], and whether a text begins with a space.

@@ -1,6 +1,5 @@
 //! The memory of a batch, and the parts of it that are lent.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -321,14 +320,7 @@ impl AsRef<[u8]> for SlabPart {
     }
 }
 
-impl fmt::Debug for SlabPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "SlabPart({} {}..{})",
-            self.dtype(),
-            self.start,
-            self.start + self.len
-        )
-    }
+formatted! {
+    Debug |part: SlabPart|
+        "SlabPart({} {}..{})", part.dtype(), part.start, part.start + part.len;
 }

@@ -6,11 +6,8 @@ use super::serial::{from_hex, is_default, to_hex};
 
 /// The progress of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub(crate) struct Cursor {
     /// Position of the next item of each output.
     pub outputs: Vec<u64>,
@@ -38,11 +35,8 @@ pub(crate) struct Cursor {
 
 /// The progress of a node in one of its inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub(crate) struct InputCursor {
     /// Position of the next item that it takes.
     pub from: u64,

@@ -463,11 +463,7 @@ struct Cause {
     source: Option<Box<Cause>>,
 }
 
-impl std::fmt::Display for Cause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
+formatted! { Display |cause: Cause| "{}", cause.text; }
 
 impl std::error::Error for Cause {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

@@ -46,15 +46,7 @@ pub struct Graph<T> {
     out: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for Graph<T> {
-    fn clone(&self) -> Self {
-        Graph {
-            node: self.node.clone(),
-            port: self.port,
-            out: PhantomData,
-        }
-    }
-}
+clone_fields!(Graph<T> { node, port, out });
 
 impl<T: Send + 'static> Graph<T> {
     /// Starts a graph with a source; see [`Source`] for an example.
@@ -447,11 +439,7 @@ pub struct Input {
     pub(crate) port: usize,
 }
 
-impl fmt::Debug for Input {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Input({}.{})", self.node.kind, self.port)
-    }
-}
+formatted! { Debug |input: Input| "Input({}.{})", input.node.kind, input.port; }
 
 /// One node, erased.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Indexed data, cached in memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use super::Lookup;
 use super::order::Index;
 use super::transformed::IndexLookup;
-use crate::{Result, Revision};
+use crate::{Result, Revision, lock};
 
 /// Keeps samples in memory, as many as fit into a number of bytes.
 ///
@@ -40,13 +40,9 @@ impl<T> Cached<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Cached<T> {
-    fn kept(&self) -> std::sync::MutexGuard<'_, CachedSamples<T>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub(super) fn entries(&self) -> usize {
-        self.kept().cells.len()
+        lock(&self.kept).cells.len()
     }
 
     /// Accounts for a new sample, or removes its cell if there is no room. Callers that wait for
@@ -58,7 +54,7 @@ impl<T: Clone + Send + Sync + 'static> Cached<T> {
             .weigh(sample)
             .unwrap_or(size_of_val(sample))
             .saturating_add(own);
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         match kept
             .bytes
             .checked_add(weight)
@@ -82,7 +78,7 @@ impl<T: Clone + Send + Sync + 'static> Drop for Asking<'_, T> {
         if self.cell.initialized() {
             return;
         }
-        let mut kept = self.cache.kept();
+        let mut kept = lock(&self.cache.kept);
         // One reference in the map and this one: nobody else waits for the cell.
         if Arc::strong_count(&self.cell) == 2
             && kept
@@ -100,7 +96,11 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
     type Out = T;
 
     async fn get(&self, key: Index) -> Result<T> {
-        let cell = self.kept().cells.entry(key.clone()).or_default().clone();
+        let cell = lock(&self.kept)
+            .cells
+            .entry(key.clone())
+            .or_default()
+            .clone();
         if let Some(sample) = cell.get() {
             return Ok(sample.clone());
         }

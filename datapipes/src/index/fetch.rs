@@ -40,14 +40,7 @@ impl<L: ?Sized> Fetch<L> {
     }
 }
 
-impl<L: ?Sized> Clone for Fetch<L> {
-    fn clone(&self) -> Self {
-        Fetch {
-            lookup: self.lookup.clone(),
-            by_index: self.by_index,
-        }
-    }
-}
+clone_fields!(Fetch<L: ?Sized> { lookup, by_index });
 
 opaque_debug!(Fetch<L: ?Sized> {});
 

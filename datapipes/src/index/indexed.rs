@@ -42,16 +42,7 @@ pub struct Indexed<T> {
 
 type BuildFetch<T> = Arc<dyn Fn(Graph<Indices>, Option<usize>) -> Graph<T> + Send + Sync>;
 
-impl<T> Clone for Indexed<T> {
-    fn clone(&self) -> Self {
-        Indexed {
-            order: self.order.clone(),
-            samples: self.samples.clone(),
-            build: self.build.clone(),
-            concurrency: self.concurrency,
-        }
-    }
-}
+clone_fields!(Indexed<T> { order, samples, build, concurrency });
 
 impl<T> fmt::Debug for Indexed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

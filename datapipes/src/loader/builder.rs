@@ -1,6 +1,5 @@
 //! The builder of a loader.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -39,14 +38,7 @@ pub struct Builder<T> {
     out: PhantomData<fn() -> T>,
 }
 
-impl<T> fmt::Debug for Builder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("graph", &self.graph)
-            .field("settings", &self.settings)
-            .finish()
-    }
-}
+opaque_debug!(Builder<T> { graph, settings });
 
 impl<T: Send + 'static> Builder<T> {
     pub(super) fn new(graph: Graph<T>) -> Self {
@@ -191,94 +183,87 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the number of requests that an I/O segment has in flight, from the first one on, instead of
-    /// the number that it finds by itself. In strict order, results that wait for a slow earlier one
-    /// count, too. The bytes of results are limited separately; see [`memory`](Builder::memory).
-    ///
-    /// If none is given, the executor first makes 8 requests. If none completes within 8 ms, the data is
-    /// not near, and it makes those that the first output needs: the items of a batch, up to 512. It
-    /// doubles their number after 16 ms and after 32 ms. The first answers show how large and how far the
-    /// objects are, so that large ones get fewer. Then it measures throughput and round trip, and
-    /// has in flight what fills the link and half as much again, up to 2048. Now and then a third of the
-    /// number is tried for a moment, to see if it was too large. An epoch begins with the number that the
-    /// previous epoch found. Up to 2048 results are held while they wait for a slow earlier one; of files
-    /// that become many items, up to four times the number in flight.
-    pub fn concurrency(mut self, morsels: usize) -> Self {
-        self.settings.concurrency = Some(morsels);
-        self
-    }
+    setters! {
+        /// Sets the number of requests that an I/O segment has in flight, from the first one on, instead of
+        /// the number that it finds by itself. In strict order, results that wait for a slow earlier one
+        /// count, too. The bytes of results are limited separately; see [`memory`](Builder::memory).
+        ///
+        /// If none is given, the executor first makes 8 requests. If none completes within 8 ms, the data is
+        /// not near, and it makes those that the first output needs: the items of a batch, up to 512. It
+        /// doubles their number after 16 ms and after 32 ms. The first answers show how large and how far the
+        /// objects are, so that large ones get fewer. Then it measures throughput and round trip, and
+        /// has in flight what fills the link and half as much again, up to 2048. Now and then a third of the
+        /// number is tried for a moment, to see if it was too large. An epoch begins with the number that the
+        /// previous epoch found. Up to 2048 results are held while they wait for a slow earlier one; of files
+        /// that become many items, up to four times the number in flight.
+        concurrency(morsels: usize) => settings.concurrency = Some(morsels);
 
-    /// Sets the limit, in bytes, of all items together that wait between steps or are being made, in
-    /// one epoch: several that are read at once have this limit each. Defaults to 1 GiB.
-    ///
-    /// Each edge, the way from one segment or queue of the plan to the next, has an equal share. Bytes
-    /// are reserved before an item is made, according to the weight of earlier items, so that the
-    /// number of items in flight follows their size. If the consumer waits for an item, that item
-    /// passes whatever its size. The total is therefore at most the limit plus one item, and the items
-    /// of which that one is made. The size of an item is known only once it is made, so the first
-    /// large ones may exceed the limit by one item for each worker, as listed below; a limit of one or
-    /// two items in [processes](Graph::in_processes) was exceeded by up to four.
-    ///
-    /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
-    /// they were when it began. If the suspended request holds a resource that the first request
-    /// waits for (a permit, a connection), nothing moves. After one to two seconds in which the
-    /// consumer waits and no item is made or used, one suspended request continues, and one more
-    /// each second; each may exceed the limit by an item. If those do not help, work that has not
-    /// begun starts in the same way every five seconds. A limit that is too small therefore makes
-    /// an epoch slow, but never stops it. While the consumer does something else, the limit is not
-    /// exceeded.
-    ///
-    /// The limit does not cover:
-    ///
-    /// - the first large items that several workers make at the same moment, one of each: 8 workers
-    ///   that begin with items of 100 MB make 800 MB, whatever the limit. An item is large if it
-    ///   exceeds an edge's share divided by twice the number of threads (in a part, by five times
-    ///   the number of processes). Once one such item is known, as many are made at a time as fit.
-    ///   [`largest_item`](Builder::largest_item) makes it known before;
-    /// - what an item keeps alive besides its own bytes: a slice of a larger buffer, such as a member of
-    ///   an uncompressed archive, keeps all of the buffer. If few members of each archive are kept for
-    ///   long, as by a `filter` before a `shuffle`, copy those;
-    /// - one item where a reader that waits for it is dropped, such as an output of a fork;
-    /// - items that several workers make at the same moment, if they are more than a thousand times
-    ///   as large as all earlier items;
-    /// - the working memory of a step besides its items;
-    /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
-    /// - up to 32 MiB of shared memory that each process of a part uses again;
-    /// - items that pipes hold themselves (a shuffle buffer, a batch that is being filled, the parts of
-    ///   a file that is read as it arrives), counted in items or bytes;
-    /// - batches that [`prefetch_to_device`](super::DataLoader::prefetch_to_device) has uploaded.
-    ///
-    /// [`DataLoader::explain`] prints the limit and the buffers of pipes. Without workers nothing
-    /// waits on any edge.
-    pub fn memory(mut self, bytes: usize) -> Self {
-        self.settings.memory = Some(bytes);
-        self
-    }
+        /// Sets the limit, in bytes, of all items together that wait between steps or are being made, in
+        /// one epoch: several that are read at once have this limit each. Defaults to 1 GiB.
+        ///
+        /// Each edge, the way from one segment or queue of the plan to the next, has an equal share. Bytes
+        /// are reserved before an item is made, according to the weight of earlier items, so that the
+        /// number of items in flight follows their size. If the consumer waits for an item, that item
+        /// passes whatever its size. The total is therefore at most the limit plus one item, and the items
+        /// of which that one is made. The size of an item is known only once it is made, so the first
+        /// large ones may exceed the limit by one item for each worker, as listed below; a limit of one or
+        /// two items in [processes](Graph::in_processes) was exceeded by up to four.
+        ///
+        /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
+        /// they were when it began. If the suspended request holds a resource that the first request
+        /// waits for (a permit, a connection), nothing moves. After one to two seconds in which the
+        /// consumer waits and no item is made or used, one suspended request continues, and one more
+        /// each second; each may exceed the limit by an item. If those do not help, work that has not
+        /// begun starts in the same way every five seconds. A limit that is too small therefore makes
+        /// an epoch slow, but never stops it. While the consumer does something else, the limit is not
+        /// exceeded.
+        ///
+        /// The limit does not cover:
+        ///
+        /// - the first large items that several workers make at the same moment, one of each: 8 workers
+        ///   that begin with items of 100 MB make 800 MB, whatever the limit. An item is large if it
+        ///   exceeds an edge's share divided by twice the number of threads (in a part, by five times
+        ///   the number of processes). Once one such item is known, as many are made at a time as fit.
+        ///   [`largest_item`](Builder::largest_item) makes it known before;
+        /// - what an item keeps alive besides its own bytes: a slice of a larger buffer, such as a member of
+        ///   an uncompressed archive, keeps all of the buffer. If few members of each archive are kept for
+        ///   long, as by a `filter` before a `shuffle`, copy those;
+        /// - one item where a reader that waits for it is dropped, such as an output of a fork;
+        /// - items that several workers make at the same moment, if they are more than a thousand times
+        ///   as large as all earlier items;
+        /// - the working memory of a step besides its items;
+        /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
+        /// - up to 32 MiB of shared memory that each process of a part uses again;
+        /// - items that pipes hold themselves (a shuffle buffer, a batch that is being filled, the parts of
+        ///   a file that is read as it arrives), counted in items or bytes;
+        /// - batches that [`prefetch_to_device`](super::DataLoader::prefetch_to_device) has uploaded.
+        ///
+        /// [`DataLoader::explain`] prints the limit and the buffers of pipes. Without workers nothing
+        /// waits on any edge.
+        memory(bytes: usize) => settings.memory = Some(bytes);
 
-    /// States how many bytes the largest item of any step has, as it is
-    /// [weighed](crate::Graph::weighed). [`memory`](Builder::memory) then holds from the first item
-    /// on, also where several workers make large items at the same moment: no step begins an item
-    /// without that many bytes for it, and for each item that it is made of. By default the weight of
-    /// an item is learned from those before.
-    ///
-    /// The number of items in flight is that of the largest items that fit, also where most items are
-    /// smaller. State it where sizes differ little, or where memory matters more than speed. An item
-    /// that is larger than stated counts as it does without this setting.
-    ///
-    /// # Errors
-    /// [`build`](Builder::build) refuses a largest item of more than the limit of bytes.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::{DataLoader, Graph};
-    /// let frames = Graph::range(0..9).map(|n| vec![n as u8; 1 << 20]);
-    /// let loader = DataLoader::builder(frames).memory(8 << 20).largest_item(2 << 20).build()?;
-    /// assert_eq!(loader.epoch(0).blocking().count(), 9);
-    /// # Ok::<(), datapipes::BoxError>(())
-    /// ```
-    pub fn largest_item(mut self, bytes: usize) -> Self {
-        self.settings.largest_item = Some(bytes);
-        self
+        /// States how many bytes the largest item of any step has, as it is
+        /// [weighed](crate::Graph::weighed). [`memory`](Builder::memory) then holds from the first item
+        /// on, also where several workers make large items at the same moment: no step begins an item
+        /// without that many bytes for it, and for each item that it is made of. By default the weight of
+        /// an item is learned from those before.
+        ///
+        /// The number of items in flight is that of the largest items that fit, also where most items are
+        /// smaller. State it where sizes differ little, or where memory matters more than speed. An item
+        /// that is larger than stated counts as it does without this setting.
+        ///
+        /// # Errors
+        /// [`build`](Builder::build) refuses a largest item of more than the limit of bytes.
+        ///
+        /// # Examples
+        /// ```
+        /// use datapipes::{DataLoader, Graph};
+        /// let frames = Graph::range(0..9).map(|n| vec![n as u8; 1 << 20]);
+        /// let loader = DataLoader::builder(frames).memory(8 << 20).largest_item(2 << 20).build()?;
+        /// assert_eq!(loader.epoch(0).blocking().count(), 9);
+        /// # Ok::<(), datapipes::BoxError>(())
+        /// ```
+        largest_item(bytes: usize) => settings.largest_item = Some(bytes);
     }
 
     /// Declares that the graph is collected, and trains nothing.
@@ -319,74 +304,64 @@ impl<T: Send + 'static> Builder<T> {
         Ok(self)
     }
 
-    /// Sets the processes of pipes that [want processes of their
-    /// own](field@crate::Hints::is_separate_process). Defaults to as many as there are workers, with
-    /// nothing forbidden. Parts made by [`in_processes`](Graph::in_processes) have settings of
-    /// their own.
-    pub fn processes(mut self, processes: impl Into<Processes>) -> Self {
-        self.settings.processes = Some(processes.into());
-        self
-    }
+    setters! {
+        /// Sets the processes of pipes that [want processes of their
+        /// own](field@crate::Hints::is_separate_process). Defaults to as many as there are workers, with
+        /// nothing forbidden. Parts made by [`in_processes`](Graph::in_processes) have settings of
+        /// their own.
+        processes(processes: impl Into<Processes>) => settings.processes = Some(processes.into());
 
-    /// Sets the policy for items that do not divide evenly among the ranks. Required if there is
-    /// more than one rank. The policy covers the items dealt to the ranks, not the outputs that
-    /// steps downstream [make of them](Builder::ranks_agree).
-    pub fn uneven(mut self, uneven: Uneven) -> Self {
-        self.settings.uneven = Some(uneven);
-        self
-    }
+        /// Sets the policy for items that do not divide evenly among the ranks. Required if there is
+        /// more than one rank. The policy covers the items dealt to the ranks, not the outputs that
+        /// steps downstream [make of them](Builder::ranks_agree).
+        uneven(uneven: Uneven) => settings.uneven = Some(uneven);
 
-    /// Declares that the ranks agree before each step whether there is another step, by
-    /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. The declaration
-    /// does not change the items.
-    ///
-    /// Several ranks are promised equally many items, unless [`Uneven::Allow`] is set. A rank with
-    /// a batch less would leave the others in an all-reduce that never ends. Without this
-    /// declaration, `build` therefore refuses a graph in which the promise does not hold to the
-    /// end:
-    ///
-    /// - a step downstream of the sharding filter has a number of outputs that depends on the data
-    ///   (a filter, the members of an archive);
-    /// - items that fail are [skipped](OnError::skip).
-    ///
-    /// The alternatives are a number of steps that every rank has
-    /// ([`max_steps`](Builder::max_steps); a rank that ends earlier ends with an error that says
-    /// so), and [`Uneven::Allow`], for ranks that need not go in step.
-    ///
-    /// ```
-    /// use datapipes::{DataLoader, Graph, Uneven};
-    ///
-    /// let graph = Graph::range(0..100).sharding_filter().filter(|n| n % 7 != 0).batch(8);
-    /// let builder = || DataLoader::builder(graph.clone()).rank(0, 2).uneven(Uneven::Drop);
-    /// let problem = builder().build().unwrap_err().to_string();
-    /// assert!(problem.contains("filter: how many items come out depends on what is in the data"));
-    ///
-    /// let loader = builder().ranks_agree().build()?;
-    /// let all_have = |mine: bool| Ok(mine); // an all-reduce of the minimum
-    /// for batch in loader.epoch(0).blocking().agreed(all_have) {
-    ///     assert!(batch?.len() <= 8);
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn ranks_agree(mut self) -> Self {
-        self.settings.ranks_agree = true;
-        self
-    }
+        /// Declares that the ranks agree before each step whether there is another step, by
+        /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. The declaration
+        /// does not change the items.
+        ///
+        /// Several ranks are promised equally many items, unless [`Uneven::Allow`] is set. A rank with
+        /// a batch less would leave the others in an all-reduce that never ends. Without this
+        /// declaration, `build` therefore refuses a graph in which the promise does not hold to the
+        /// end:
+        ///
+        /// - a step downstream of the sharding filter has a number of outputs that depends on the data
+        ///   (a filter, the members of an archive);
+        /// - items that fail are [skipped](OnError::skip).
+        ///
+        /// The alternatives are a number of steps that every rank has
+        /// ([`max_steps`](Builder::max_steps); a rank that ends earlier ends with an error that says
+        /// so), and [`Uneven::Allow`], for ranks that need not go in step.
+        ///
+        /// ```
+        /// use datapipes::{DataLoader, Graph, Uneven};
+        ///
+        /// let graph = Graph::range(0..100).sharding_filter().filter(|n| n % 7 != 0).batch(8);
+        /// let builder = || DataLoader::builder(graph.clone()).rank(0, 2).uneven(Uneven::Drop);
+        /// let problem = builder().build().unwrap_err().to_string();
+        /// assert!(problem.contains("filter: how many items come out depends on what is in the data"));
+        ///
+        /// let loader = builder().ranks_agree().build()?;
+        /// let all_have = |mine: bool| Ok(mine); // an all-reduce of the minimum
+        /// for batch in loader.epoch(0).blocking().agreed(all_have) {
+        ///     assert!(batch?.len() <= 8);
+        /// }
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        ranks_agree() => settings.ranks_agree = true;
 
-    /// Declares that [checkpoints](crate::Epoch::checkpoint) of an epoch will be taken, so that it
-    /// can be [resumed](DataLoader::resume) in another process. Nodes then keep a log of their
-    /// progress, which costs next to nothing (some thousand numbers, and less than a per cent of
-    /// the time of items that cost 100 ns). `build` fails if a node cannot be resumed, and names
-    /// it.
-    ///
-    /// In [bounded and arrival order](Order) a checkpoint costs more, since it has to record which
-    /// items were delivered. In a resumable loader, segments that are not one-in-one-out (a filter,
-    /// an archive and its members) keep strict order. Everything upstream of a pipe that is neither
-    /// shuffle, batch nor prefetch, nor one-in-one-out, keeps strict order too. In strict order one
-    /// slow item holds up more items than it otherwise would.
-    pub fn resumable(mut self) -> Self {
-        self.settings.resumable = true;
-        self
+        /// Declares that [checkpoints](crate::Epoch::checkpoint) of an epoch will be taken, so that it
+        /// can be [resumed](DataLoader::resume) in another process. Nodes then keep a log of their
+        /// progress, which costs next to nothing (some thousand numbers, and less than a per cent of
+        /// the time of items that cost 100 ns). `build` fails if a node cannot be resumed, and names
+        /// it.
+        ///
+        /// In [bounded and arrival order](Order) a checkpoint costs more, since it has to record which
+        /// items were delivered. In a resumable loader, segments that are not one-in-one-out (a filter,
+        /// an archive and its members) keep strict order. Everything upstream of a pipe that is neither
+        /// shuffle, batch nor prefetch, nor one-in-one-out, keeps strict order too. In strict order one
+        /// slow item holds up more items than it otherwise would.
+        resumable() => settings.resumable = true;
     }
 
     /// Saves a checkpoint of each running epoch to a file, for a loop that may be stopped at any
@@ -461,48 +436,44 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Ends an epoch after this many items (usually batches), even if there are more. This budget
-    /// divides an endless stream ([`cycle`](Graph::cycle), a mix that cycles) into epochs. Items
-    /// that fail and are skipped do not count.
-    ///
-    /// Epoch `n` remains a function of `n` alone: it begins anew, with other random numbers, and
-    /// does not continue where epoch `n - 1` stopped. A training run over one endless stream is one
-    /// epoch: either without a budget, with a [`checkpoint`](crate::Epoch::checkpoint) after every
-    /// given number of steps and [`resume`](DataLoader::resume); or with the budget of the next
-    /// stretch. A checkpoint at the budget [is finished](super::Checkpoint::is_finished) for this
-    /// loader and for any loader whose budget is no larger; a loader with a larger budget, or
-    /// without a budget, resumes from there.
-    ///
-    /// With several ranks that are not known to have equally many steps, a rank that ends before
-    /// its budget ends with an error that says so, unless the ranks
-    /// [agree](crate::Blocking::agreed).
-    ///
-    /// ```
-    /// use datapipes::{DataLoader, Graph};
-    ///
-    /// let graph = || Graph::range(0..10).shuffle(10).cycle().batch(4);
-    /// let loader = |steps| DataLoader::builder(graph()).max_steps(steps).resumable().build();
-    /// assert_eq!(loader(5)?.len_hint(), Some(5));
-    ///
-    /// let mut first = loader(5)?.epoch(0).blocking();
-    /// assert_eq!(first.by_ref().count(), 5);
-    /// let checkpoint = first.checkpoint()?;
-    /// assert!(checkpoint.is_finished());
-    ///
-    /// // Seven steps more of the same stream.
-    /// assert_eq!(loader(12)?.resume(&checkpoint)?.blocking().count(), 7);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn max_steps(mut self, steps: u64) -> Self {
-        self.settings.max_steps = Some(steps);
-        self
-    }
+    setters! {
+        /// Ends an epoch after this many items (usually batches), even if there are more. This budget
+        /// divides an endless stream ([`cycle`](Graph::cycle), a mix that cycles) into epochs. Items
+        /// that fail and are skipped do not count.
+        ///
+        /// Epoch `n` remains a function of `n` alone: it begins anew, with other random numbers, and
+        /// does not continue where epoch `n - 1` stopped. A training run over one endless stream is one
+        /// epoch: either without a budget, with a [`checkpoint`](crate::Epoch::checkpoint) after every
+        /// given number of steps and [`resume`](DataLoader::resume); or with the budget of the next
+        /// stretch. A checkpoint at the budget [is finished](super::Checkpoint::is_finished) for this
+        /// loader and for any loader whose budget is no larger; a loader with a larger budget, or
+        /// without a budget, resumes from there.
+        ///
+        /// With several ranks that are not known to have equally many steps, a rank that ends before
+        /// its budget ends with an error that says so, unless the ranks
+        /// [agree](crate::Blocking::agreed).
+        ///
+        /// ```
+        /// use datapipes::{DataLoader, Graph};
+        ///
+        /// let graph = || Graph::range(0..10).shuffle(10).cycle().batch(4);
+        /// let loader = |steps| DataLoader::builder(graph()).max_steps(steps).resumable().build();
+        /// assert_eq!(loader(5)?.len_hint(), Some(5));
+        ///
+        /// let mut first = loader(5)?.epoch(0).blocking();
+        /// assert_eq!(first.by_ref().count(), 5);
+        /// let checkpoint = first.checkpoint()?;
+        /// assert!(checkpoint.is_finished());
+        ///
+        /// // Seven steps more of the same stream.
+        /// assert_eq!(loader(12)?.resume(&checkpoint)?.blocking().count(), 7);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        max_steps(steps: u64) => settings.max_steps = Some(steps);
 
-    /// Sets the policy for items that fail. By default the first error reaches the consumer and
-    /// ends the epoch.
-    pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = on_error;
-        self
+        /// Sets the policy for items that fail. By default the first error reaches the consumer and
+        /// ends the epoch.
+        on_error(on_error: OnError) => on_error = on_error;
     }
 
     /// Publishes the loader's figures through the facade `metrics`, for Prometheus and any other

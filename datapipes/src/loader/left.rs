@@ -102,7 +102,8 @@ fn may_grow(flow: &Flow, ranks: usize) -> bool {
         };
         let above = node.inputs.iter().any(|&(above, _)| has_more[above]);
         has_more.push(above || !keeps_number);
-        let takes_turns = matches!(node.node.op, Op::Join(_)) && hints.selects && hints.needs_order;
+        let takes_turns =
+            matches!(node.node.op, Op::Join(_)) && hints.selects && !hints.ignores_order;
         let deals = ranks > 1 && matches!(hints.role, Role::Shard { .. });
         above && (takes_turns || deals)
     })

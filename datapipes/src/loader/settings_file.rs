@@ -29,9 +29,7 @@ struct Form {
     workers: Option<usize>,
     prefetch: Option<usize>,
     /// Values that the loader found while it ran.
-    #[serde(default)]
     tuned_workers: Option<usize>,
-    #[serde(default)]
     tuned_prefetch: Option<usize>,
     #[serde(default)]
     requests: Vec<Requests>,

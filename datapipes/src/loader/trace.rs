@@ -1,6 +1,6 @@
 //! Writes the timeline of a loader as a file that trace viewers show.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -419,11 +419,7 @@ fn show(shown: &Event, to: &mut String) {
 /// Microseconds with the nanoseconds as decimals, as the format wants times.
 struct Micros(u64);
 
-impl fmt::Display for Micros {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
-    }
-}
+formatted! { Display |nanos: Micros| "{}.{:03}", nanos.0 / 1000, nanos.0 % 1000; }
 
 /// Begins an event.
 fn event(to: &mut String, phase: &str, name: &str, process: u64, thread: u64, at: Option<u64>) {

@@ -14,11 +14,11 @@ use std::fmt;
 /// use datapipes::{Arity, Hints};
 ///
 /// let item_by_item = Hints::shardable().arity(Arity::One).settings("size 64");
-/// assert!(item_by_item.is_shardable && !item_by_item.needs_order);
+/// assert!(item_by_item.is_shardable && item_by_item.ignores_order);
 /// let over_the_stream = Hints::default().buffered(32).is_resumable(true);
-/// assert!(over_the_stream.needs_order);
+/// assert!(!over_the_stream.ignores_order);
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 #[must_use]
 pub struct Hints {
@@ -104,10 +104,10 @@ pub struct Hints {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub is_resumable: bool,
-    /// True if the order of the input decides which items come out (not only their grouping or
-    /// sequence), as for `take` or `zip`. Everything upstream then runs in strict order. Defaults
-    /// to true.
-    pub needs_order: bool,
+    /// True if the order of the input does not decide which items come out, but at most their
+    /// grouping or sequence. For other nodes, such as `take` or `zip`, everything upstream runs in
+    /// strict order. Defaults to false.
+    pub ignores_order: bool,
     /// True if polling the node never keeps its thread: it runs no function of the user and waits
     /// for nothing outside the process. What reads it then needs no thread of its own to deliver
     /// what is ready. Defaults to false.
@@ -164,7 +164,7 @@ pub struct Hints {
     /// [`Context::lineage`](crate::Context::lineage). In a loader that can be
     /// [resumed](crate::loader::Builder::resumable), nodes upstream of such a pipe can run in any
     /// order. Upstream of any other pipe items stay in strict order, unless it gives one output for
-    /// each input, by position. Useful only without [`needs_order`](field@Hints::needs_order).
+    /// each input, by position. Useful only with [`ignores_order`](field@Hints::ignores_order).
     /// Defaults to false.
     ///
     /// ```
@@ -244,42 +244,6 @@ pub struct Hints {
     pub may_change: Option<&'static str>,
 }
 
-impl Default for Hints {
-    /// Returns the hints of a node that looks at the stream as a whole, in its order.
-    fn default() -> Self {
-        Hints {
-            is_shardable: false,
-            is_shardable_by_parent: false,
-            is_separate_process: false,
-            work: Work::Cpu,
-            seldom_waits: false,
-            arity: Arity::Any,
-            is_resumable: false,
-            needs_order: true,
-            never_blocks: false,
-            buffered: 0,
-            buffered_bytes: 0,
-            weighs_by_type: false,
-            children: false,
-            many_readers: false,
-            rows: false,
-            by_position: false,
-            selects: false,
-            renames: false,
-            pairs: false,
-            looks_up: false,
-            lineage: false,
-            once: false,
-            moving: None,
-            instead: None,
-            role: Role::Plain,
-            problems: Vec::new(),
-            settings: String::new(),
-            may_change: None,
-        }
-    }
-}
-
 /// Makes a method for each of these fields, which sets it.
 macro_rules! setters {
     ($($field:ident: $type:ty,)*) => {$(
@@ -300,7 +264,7 @@ impl Hints {
     /// Returns the hints of a node whose output, as a multiset of samples, does not depend on the
     /// order of its input.
     pub fn any_order() -> Self {
-        Hints::default().needs_order(false)
+        Hints::default().ignores_order(true)
     }
 
     setters! {
@@ -311,7 +275,7 @@ impl Hints {
         seldom_waits: bool,
         arity: Arity,
         is_resumable: bool,
-        needs_order: bool,
+        ignores_order: bool,
         never_blocks: bool,
         buffered: usize,
         buffered_bytes: usize,
@@ -403,36 +367,36 @@ impl Revision {
 }
 
 /// The kind of work a pipe does: waiting or computing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Work {
     /// The pipe computes: as many run at once as there are workers.
+    #[default]
     Cpu,
     /// The pipe waits for something: many may be in flight at once, on the async runtime.
     Io,
 }
 
 /// Number of output items of a pipe for each input item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arity {
     /// Exactly one.
     One,
     /// One or none.
     AtMostOne,
     /// Any number.
+    #[default]
     Any,
 }
 
 /// Effect of a node on the data set as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
     /// Any other effect, which does not matter to the checker.
+    #[default]
     Plain,
     /// Changes the order at random over all data that reaches the node.
     Shuffle,

@@ -95,7 +95,7 @@ where
         // The order decides which items are left over; without `drop_last` it decides only their
         // grouping.
         Hints::default()
-            .needs_order(self.drop_last)
+            .ignores_order(!self.drop_last)
             .is_resumable(true)
             .buffered(
                 self.sizes

@@ -1,10 +1,10 @@
 //! Keeps the items of the first pass in memory for the later ones.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, Uneven, catch_panic};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, Uneven, catch_panic, lock};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
@@ -31,10 +31,6 @@ impl<T> Passes<T> {
             });
         &mut self.0[at].1
     }
-}
-
-fn locked<T>(kept: &Mutex<Passes<T>>) -> MutexGuard<'_, Passes<T>> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum CachedPass<T> {
@@ -64,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
         let wanted = cx.wanted().cloned().unwrap_or_default();
         Items::generate(async move |out| {
-            let (ready, mut filling) = match locked(&kept).of(&cx) {
+            let (ready, mut filling) = match lock(&kept).of(&cx) {
                 CachedPass::Everything(items) => (Some(items.clone()), None),
                 // A pass that is resumed in the middle does not see everything.
                 CachedPass::Nothing if wanted.is_all() => (None, Some(Vec::new())),
@@ -85,7 +81,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
-                        *locked(&kept).of(&cx) = CachedPass::TooMany;
+                        *lock(&kept).of(&cx) = CachedPass::TooMany;
                         let node = &**cx.node();
                         let _ = catch_panic(|| {
                             tracing::warn!(
@@ -104,7 +100,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             // A cancelled epoch ends early.
             if let Some(items) = filling
                 && !cx.is_cancelled()
-                && let slot @ CachedPass::Nothing = locked(&kept).of(&cx)
+                && let slot @ CachedPass::Nothing = lock(&kept).of(&cx)
             {
                 *slot = CachedPass::Everything(items.into());
             }

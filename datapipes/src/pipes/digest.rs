@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::{Arity, Context, Graph, Hints, Items, Pipe, mix_bits, stable_hash};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe, lock, mix_bits, stable_hash};
 
 /// A digest of the items that passed a [`Graph::digest`], as one number for each epoch. A clone is
 /// the same digest.
@@ -38,7 +38,7 @@ impl Digest {
     }
 
     fn of(&self, epoch: u64) -> Arc<Sums> {
-        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = lock(&self.0);
         sums.entry(epoch).or_default().clone()
     }
 }

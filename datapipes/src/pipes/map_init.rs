@@ -1,9 +1,11 @@
 //! Applies a function to every item, with scratch memory that is made once and reused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::{Arity, BoxError, Chunk, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Rng};
+use crate::{
+    Arity, BoxError, Chunk, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Rng, lock,
+};
 
 /// Applies a function with scratch memory to every item; see [`Graph::try_map_init`].
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ where
 }
 
 /// Applies a function with scratch memory and randomness to every item; see
-/// [`Graph::try_map_init_with_rng`].
+/// [`Graph::map_init_with_rng`].
 #[derive(Clone, Debug)]
 pub struct MapInitWithRng<I, F> {
     init: I,
@@ -88,12 +90,6 @@ where
 /// Idle scratch memory. Boxed, so that it moves cheaply.
 struct ScratchPool<S>(Mutex<Vec<Box<S>>>);
 
-impl<S> ScratchPool<S> {
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<S>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Takes one scratch from the node's pool for each chunk, and returns it afterwards: there are as
 /// many as chunks are worked on at once, on any worker, and nothing is locked for an item.
 fn with_scratch<In, S, Out, A>(
@@ -111,7 +107,7 @@ where
     let pool: Arc<ScratchPool<S>> = cx.shared(|| ScratchPool(Mutex::default()));
     let context = cx.clone();
     input.each_chunk(cx, move |chunk| {
-        let mut idle = pool.idle().pop();
+        let mut idle = lock(&pool.0).pop();
         let mut out = Chunk::with_capacity(chunk.len());
         for item in chunk {
             let item = match item {
@@ -136,7 +132,7 @@ where
             let made = made.unwrap_or_else(|payload| Err(Error::panic(payload)));
             out.push(made.map_err(|error| error.of(&origin)));
         }
-        pool.idle().extend(idle);
+        lock(&pool.0).extend(idle);
         out
     })
 }
@@ -238,36 +234,6 @@ impl<T: Send + 'static> Graph<T> {
     {
         let init = move || Ok::<S, Error>(init());
         let f = move |scratch: &mut S, value, rng: &mut Rng| Ok::<U, Error>(f(scratch, value, rng));
-        self.pipe(MapInitWithRng::new(init, f))
-    }
-
-    /// Does the same as [`map_init_with_rng`](Graph::map_init_with_rng), for functions that may fail.
-    ///
-    /// # Errors
-    /// Fails as [`try_map_init`](Graph::try_map_init) does.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::{BoxError, Graph};
-    /// let noisy = Graph::range(1..4).try_map_init_with_rng(
-    ///     || Ok::<_, BoxError>(Vec::new()),
-    ///     |noise, n, rng| {
-    ///         noise.clear();
-    ///         noise.extend((0..n).map(|_| rng.below(10)));
-    ///         noise.iter().max().copied().ok_or("no noise")
-    ///     },
-    /// );
-    /// assert!(noisy.collect().unwrap().iter().all(|&most| most < 10));
-    /// ```
-    pub fn try_map_init_with_rng<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
-    where
-        S: Send + 'static,
-        U: Send + 'static,
-        A: Into<BoxError>,
-        B: Into<BoxError>,
-        I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
-        F: Fn(&mut S, T, &mut Rng) -> Result<U, B> + Clone + Send + Sync + 'static,
-    {
         self.pipe(MapInitWithRng::new(init, f))
     }
 }

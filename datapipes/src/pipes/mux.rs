@@ -51,7 +51,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
     }
     fn hints(&self) -> Hints {
         Hints::default()
-            .needs_order(self.stop_at_first)
+            .ignores_order(!self.stop_at_first)
             .is_resumable(true)
             .selects(true)
             .role(Role::Scatter)

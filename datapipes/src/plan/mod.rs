@@ -321,7 +321,7 @@ impl Plan {
             let node = &flow.nodes[id];
             let in_segment = matches!(self.places[id], Placement::Segment(_));
             // A pipe in a segment treats each morsel by itself.
-            let own = node.hints().needs_order && !in_segment;
+            let own = !node.hints().ignores_order && !in_segment;
             // If an item becomes any number of items, the distance that they move is not bounded.
             let fans_out = node.hints().is_shardable && node.hints().arity == Arity::Any;
             let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));

@@ -95,7 +95,7 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
             seen.retain(|item| !is_mark(item));
             // A node that passes its inputs on has lost nothing; a node that pairs items may have
             // to leave out a partner.
-            if self.hints.selects && !self.hints.needs_order {
+            if self.hints.selects && self.hints.ignores_order {
                 let lost = whole[at].iter().find(|item| !seen.contains(item));
                 assert!(
                     lost.is_none() && seen.len() == whole[at].len(),

@@ -72,7 +72,7 @@ where
             true => node.check_positions(),
             false => check_stopped(&node, &ways, "it is resumable"),
         }
-        if hints.lineage && !hints.needs_order {
+        if hints.lineage && hints.ignores_order {
             lineage::check_lineage(pipe, &items);
         }
     }

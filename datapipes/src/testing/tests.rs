@@ -303,7 +303,7 @@ impl Join<Vec<u64>> for Behind {
         // Adds up, so an error in place of an item would give another sum.
         let selects = self.0 == Mistake::ErrorCostsItem;
         Hints::default()
-            .needs_order(!selects)
+            .ignores_order(selects)
             .selects(selects)
             .is_resumable(true)
     }

@@ -52,11 +52,7 @@ pub struct Rle {
     pub counts: Counts,
 }
 
-wire_struct!(Rle {
-    height,
-    width,
-    counts
-});
+wire_struct! { Rle { height, width, counts } }
 
 /// Encoding of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -46,13 +46,7 @@ pub struct Picture {
     pub annotations: Vec<Annotation>,
 }
 
-wire_struct!(Picture {
-    id,
-    file_name,
-    width,
-    height,
-    annotations
-});
+wire_struct! { Picture { id, file_name, width, height, annotations } }
 
 /// One object in an image, or one caption. A value that is not in the file is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -82,18 +76,11 @@ pub struct Annotation {
     pub caption: Option<String>,
 }
 
-wire_struct!(Annotation {
-    id,
-    image_id,
-    category_id,
-    bbox,
-    area,
-    iscrowd,
-    segmentation,
-    keypoints,
-    num_keypoints,
-    caption
-});
+wire_struct! {
+    Annotation {
+        id, image_id, category_id, bbox, area, iscrowd, segmentation, keypoints, num_keypoints, caption
+    }
+}
 
 /// A category of objects.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -115,13 +102,7 @@ pub struct Category {
     pub skeleton: Vec<[u32; 2]>,
 }
 
-wire_struct!(Category {
-    id,
-    name,
-    supercategory,
-    keypoints,
-    skeleton
-});
+wire_struct! { Category { id, name, supercategory, keypoints, skeleton } }
 
 #[derive(Deserialize)]
 struct Whole {

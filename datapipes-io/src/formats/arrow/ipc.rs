@@ -18,7 +18,7 @@ use super::{rows, weight, wrong_columns};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion, Packing, content, reader};
 use crate::formats::framing::RecordSplitter;
-use crate::formats::{FileEntries, FileEntry, Format, Row, value};
+use crate::formats::{FileEntries, FileEntry, Format, Row};
 pub use indexed::IndexedArrowRows;
 
 /// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches;
@@ -211,9 +211,6 @@ impl Format for ArrowRows {
                 .expansion(self.0.expansion)
                 .packing(packing),
         )
-    }
-    fn weigh(&self, item: &Row) -> Option<usize> {
-        value::weigh(item)
     }
     fn settings(&self) -> String {
         self.0.settings()

@@ -41,24 +41,16 @@ impl Decompress {
         Decompress::default()
     }
 
-    /// Refuses a file that decompresses to more than `bytes`, all of which is in memory at once, or
-    /// to more than `ratio` times its own size once it is past 1 MiB. Defaults to 1 GiB and 1100
-    /// times, which is more than gzip can reach. The other codecs can reach more with repetitive
-    /// content.
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.expansion.limit(bytes, ratio);
-        self
-    }
+    datapipes::setters! {
+        /// Refuses a file that decompresses to more than `bytes`, all of which is in memory at once, or
+        /// to more than `ratio` times its own size once it is past 1 MiB. Defaults to 1 GiB and 1100
+        /// times, which is more than gzip can reach. The other codecs can reach more with repetitive
+        /// content.
+        max_expansion(bytes: u64, ratio: u64) => expansion.limit(bytes, ratio);
 
-    /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`.
-    /// Defaults to 128 MiB; files written with `zstd --long=31` need 2 GiB.
-    pub fn max_window(self, bytes: u64) -> Self {
-        Decompress {
-            expansion: Expansion {
-                window: bytes,
-                ..self.expansion
-            },
-        }
+        /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`.
+        /// Defaults to 128 MiB; files written with `zstd --long=31` need 2 GiB.
+        max_window(bytes: u64) => expansion.window = bytes;
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
-use crate::sync::lock;
+use datapipes::lock;
 
 /// Input of a decoder. If the next piece has not arrived yet, reading fails with
 /// [`ErrorKind::WouldBlock`](datapipes::ErrorKind::WouldBlock), nothing is lost, and the same call may be made again.

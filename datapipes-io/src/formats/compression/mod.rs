@@ -5,7 +5,6 @@
 mod bzip2;
 mod codecs;
 mod decompress;
-mod gunzip;
 mod gzip;
 mod input;
 #[cfg(feature = "lz4")]
@@ -16,7 +15,7 @@ mod xz;
 #[cfg(feature = "zstd")]
 mod zstd;
 
-use std::{fmt, io};
+use std::io;
 
 use bytes::Bytes;
 use datapipes::{Context, Result};
@@ -24,7 +23,6 @@ use datapipes::{Context, Result};
 pub(in crate::formats) use codecs::reader;
 pub use decompress::Decompress;
 pub(in crate::formats) use decompress::packing_of;
-pub use gunzip::Gunzip;
 pub(in crate::formats) use gzip::is_gzip;
 #[cfg(feature = "tfrecord")]
 pub(in crate::formats) use input::Input;
@@ -32,20 +30,22 @@ pub(in crate::formats) use input::Input;
 pub(in crate::formats) use reader::fault;
 pub(in crate::formats) use reader::{Inflating, Packing, unpack, unpacker};
 
-/// A compression format of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Codec {
-    /// gzip (RFC 1952), any number of members.
-    Gzip,
-    /// Zstandard frames (RFC 8878), any number, also skippable ones; feature `zstd`.
-    Zstd,
-    /// LZ4 frames, any number, also skippable ones; feature `lz4`.
-    Lz4,
-    /// bzip2, any number of streams; feature `bzip2`.
-    Bzip2,
-    /// xz, any number of streams; feature `xz`.
-    Xz,
+datapipes::words! {
+    /// A compression format of files.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum Codec {
+        /// gzip (RFC 1952), any number of members.
+        Gzip = "gzip",
+        /// Zstandard frames (RFC 8878), any number, also skippable ones; feature `zstd`.
+        Zstd = "zstd",
+        /// LZ4 frames, any number, also skippable ones; feature `lz4`.
+        Lz4 = "lz4",
+        /// bzip2, any number of streams; feature `bzip2`.
+        Bzip2 = "bzip2",
+        /// xz, any number of streams; feature `xz`.
+        Xz = "xz",
+    }
 }
 
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
@@ -116,19 +116,6 @@ impl Codec {
                 stem.to_owned()
             },
         ))
-    }
-}
-
-impl fmt::Display for Codec {
-    /// Writes the name in lower case, which is also that of the feature it needs, if any.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Codec::Gzip => "gzip",
-            Codec::Zstd => "zstd",
-            Codec::Lz4 => "lz4",
-            Codec::Bzip2 => "bzip2",
-            Codec::Xz => "xz",
-        })
     }
 }
 

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compression::Expansion;
-use super::{Format, RecordSplitter, Row, value};
+use super::{Format, RecordSplitter, Row};
 
 /// Reads CSV and TSV files (RFC 4180). An item is a row: by the names of the columns, as a list of
 /// texts, or as any type that implements serde's `Deserialize`.
@@ -148,11 +148,7 @@ impl<T> Csv<T> {
     }
 }
 
-impl<T> Clone for Csv<T> {
-    fn clone(&self) -> Self {
-        Csv { ..*self }
-    }
-}
+datapipes::clone_fields!(Csv<T> { options, read });
 
 opaque_debug!(Csv<T> { options });
 
@@ -162,9 +158,6 @@ impl<T: Send + 'static> Format for Csv<T> {
     fn splitter(&self) -> Option<RecordSplitter<T>> {
         let framing = framing::RowFraming::new(self.options, self.read);
         Some(RecordSplitter::new(framing).expansion(self.options.expansion))
-    }
-    fn weigh(&self, item: &T) -> Option<usize> {
-        value::weigh(item)
     }
 
     fn settings(&self) -> String {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, MapPipe, Result, Revision};
+use datapipes::{Error, MapPipe, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::index::{LineIndex, LinePlace, read};
 use super::parse;
 use crate::formats::value;
-use crate::stores::Store;
+use crate::stores::{Store, reads_store};
 
 /// Length of a line, in bytes, from which on it is parsed on a blocking thread.
 const LONG: usize = 64 << 10;
@@ -166,16 +166,7 @@ impl<T> IndexedJsonLines<T> {
     }
 }
 
-impl<T> Clone for IndexedJsonLines<T> {
-    fn clone(&self) -> Self {
-        IndexedJsonLines {
-            store: self.store.clone(),
-            key: self.key.clone(),
-            index: self.index.clone(),
-            ..*self
-        }
-    }
-}
+datapipes::clone_fields!(IndexedJsonLines<T> { store, key, index, max_line, value });
 
 impl<T> fmt::Debug for IndexedJsonLines<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,12 +197,7 @@ impl<T: DeserializeOwned + Send + 'static> MapPipe for IndexedJsonLines<T> {
         };
         value.map_err(|error| error.within(self.url()))
     }
-    fn revision(&self) -> Revision {
-        self.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.store.folder().is_some()
-    }
+    reads_store!(store);
     fn name(&self) -> String {
         "json_lines".to_owned()
     }

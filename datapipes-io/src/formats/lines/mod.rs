@@ -108,9 +108,6 @@ impl Format for Lines {
                 }),
         )
     }
-    fn weigh(&self, line: &String) -> Option<usize> {
-        Some(line.len() + size_of::<String>())
-    }
 }
 
 /// Reads text files; an item is a line as [`Bytes`]; made by [`Lines::bytes`].
@@ -143,9 +140,6 @@ impl Format for ByteLines {
 
     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(self.options.splitter(false, |line| Ok(line.to_bytes())))
-    }
-    fn weigh(&self, line: &Bytes) -> Option<usize> {
-        Some(line.len() + size_of::<Bytes>())
     }
 }
 

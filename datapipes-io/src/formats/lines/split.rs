@@ -30,11 +30,7 @@ struct Refused {
     marked: bool,
 }
 
-impl<T> Clone for LineFraming<T> {
-    fn clone(&self) -> Self {
-        LineFraming { ..*self }
-    }
-}
+datapipes::clone_fields!(LineFraming<T> { max_line, skip_blank, read, searched, refused });
 
 /// A line, without its end.
 pub(in crate::formats) struct Line<'a> {

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, lock};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use tokio::sync::Semaphore;
-
-use crate::sync::lock;
 
 /// A database with keys and values of bytes.
 pub(super) type Values = Database<'static, Bytes, Bytes>;

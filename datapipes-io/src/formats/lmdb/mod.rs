@@ -6,7 +6,6 @@ mod environment;
 mod tests;
 
 use async_trait::async_trait;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -176,11 +175,7 @@ impl<K: AsRef<[u8]> + Send + 'static> Lookup<K> for Lmdb {
     }
 }
 
-impl fmt::Debug for Lmdb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lmdb({})", self.place())
-    }
-}
+datapipes::formatted! { Debug |database: Lmdb| "Lmdb({})", database.place(); }
 
 /// The keys and values of an LMDB database by index, in the order of the keys; made by
 /// [`Lmdb::items`].
@@ -264,13 +259,7 @@ impl MapPipe for LmdbItems {
     }
 }
 
-impl fmt::Debug for LmdbItems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "LmdbItems({}, {} keys)",
-            self.database.place(),
-            self.ends.len()
-        )
-    }
+datapipes::formatted! {
+    Debug |items: LmdbItems|
+        "LmdbItems({}, {} keys)", items.database.place(), items.ends.len();
 }

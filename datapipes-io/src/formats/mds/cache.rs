@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use datapipes::Result;
+use datapipes::{Result, lock};
 use tokio::sync::OnceCell;
 
 use super::table::Table;
-use crate::sync::lock;
 
 /// Data that were read of a shard.
 #[derive(Clone, Debug)]

@@ -12,12 +12,10 @@ use super::encoding::Encoding;
 
 /// The columns as stated by an index and a shard.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub(super) struct Said {
-    #[serde(default)]
     pub(super) column_names: Vec<String>,
-    #[serde(default)]
     pub(super) column_encodings: Vec<String>,
-    #[serde(default)]
     pub(super) column_sizes: Vec<Option<u64>>,
 }
 

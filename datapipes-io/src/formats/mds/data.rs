@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, Result, Revision};
+use datapipes::{Error, Result};
 
 use super::cache::{Cache, Loaded};
 use super::index::Shard;
 use super::shards::place;
 use super::table::Table;
 use super::{MdsIndex, MdsSample};
-use crate::stores::{Get, Store};
+use crate::stores::{Get, Store, reads_store};
 
 /// An MDS data set in a store, read by index in any order.
 ///
@@ -79,17 +79,13 @@ impl Mds {
         }
     }
 
-    /// Sets the size of the cache in bytes; the last shard is cached in any case. Defaults to 1
-    /// GiB.
-    pub fn cache(mut self, bytes: usize) -> Mds {
-        self.cache = Cache::new(bytes);
-        self
-    }
+    datapipes::setters! {
+        /// Sets the size of the cache in bytes; the last shard is cached in any case. Defaults to 1
+        /// GiB.
+        cache(bytes: usize) => cache = Cache::new(bytes);
 
-    /// Refuses compressed shards that decompress to more than `bytes` (`Limit`). Defaults to 1 GiB.
-    pub fn max_shard(mut self, bytes: u64) -> Mds {
-        self.most = bytes;
-        self
+        /// Refuses compressed shards that decompress to more than `bytes` (`Limit`). Defaults to 1 GiB.
+        max_shard(bytes: u64) => most = bytes;
     }
 
     /// Returns the index.
@@ -191,12 +187,7 @@ impl MapPipe for Mds {
         }
         shard.columns.decode(data).map_err(here)
     }
-    fn revision(&self) -> Revision {
-        self.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.store.folder().is_some()
-    }
+    reads_store!(store);
     fn name(&self) -> String {
         "mds".to_owned()
     }

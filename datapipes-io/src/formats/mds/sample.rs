@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, Reader, Result, Tensor, Wire, Writer, wire_enum, wire_struct};
+use datapipes::{Error, Result, Tensor, wire_enum, wire_struct};
 
 use crate::codec::{decode_json, encode_json};
 use crate::formats::missing::missing;
@@ -48,12 +48,7 @@ pub struct MdsImage {
     pub pixels: Bytes,
 }
 
-wire_struct!(MdsImage {
-    width,
-    height,
-    mode,
-    pixels
-});
+wire_struct! { MdsImage { width, height, mode, pixels } }
 
 wire_enum!(MdsValue {
     0 Bytes(bytes),
@@ -104,26 +99,20 @@ pub struct MdsSample {
     pub(super) values: Vec<MdsValue>,
 }
 
-/// A sample is sent with its values and the names of the columns.
-impl Wire for MdsSample {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.names.encode(to)?;
-        self.values.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (names, values) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
-        if names.len() != values.len() {
-            return Err(Reader::damaged(format_args!(
+wire_struct!(MdsSample { names, values } by MdsSample::new);
+
+impl MdsSample {
+    fn new(names: Arc<[String]>, values: Vec<MdsValue>) -> Result<Self, String> {
+        match values.len() == names.len() {
+            true => Ok(MdsSample { names, values }),
+            false => Err(format!(
                 "{} values of {} columns",
                 values.len(),
                 names.len()
-            )));
+            )),
         }
-        Ok(MdsSample { names, values })
     }
-}
 
-impl MdsSample {
     /// Returns the values with the names of their columns.
     pub fn values(&self) -> impl ExactSizeIterator<Item = (&str, &MdsValue)> {
         self.names.iter().map(String::as_str).zip(&self.values)

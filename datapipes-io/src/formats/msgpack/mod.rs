@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::compression::{Codec, Expansion};
 use super::framing::{Frame, FrameKind, Framing, RecordPosition, RecordSplitter, records};
 use super::json_lines::shortened;
-use super::{FileEntries, Format, value};
+use super::{FileEntries, Format};
 
 /// Files of consecutive [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md)
 /// values, read as [`rmpv::Value`] or any type of serde's.
@@ -118,11 +118,7 @@ impl<T> MsgPack<T> {
     }
 }
 
-impl<T> Clone for MsgPack<T> {
-    fn clone(&self) -> Self {
-        MsgPack { ..*self }
-    }
-}
+datapipes::clone_fields!(MsgPack<T> { options, read });
 
 opaque_debug!(MsgPack<T> { options });
 
@@ -142,9 +138,6 @@ impl<T: Send + 'static> Format for MsgPack<T> {
         (levels > MOST_LEVELS).then(|| {
             format!("{levels} levels, of which each takes some of the stack; at most {MOST_LEVELS}")
         })
-    }
-    fn weigh(&self, item: &T) -> Option<usize> {
-        value::weigh(item)
     }
 
     fn name(&self) -> String {

@@ -205,7 +205,7 @@ impl Array {
     }
 
     /// Returns the number of bytes that the array keeps alive.
-    pub(super) fn weight(&self) -> usize {
+    pub(in crate::formats) fn weight(&self) -> usize {
         self.data.len() + size_of_val(self.shape()) + size_of::<Self>()
     }
 }

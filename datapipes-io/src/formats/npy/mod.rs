@@ -84,7 +84,4 @@ impl Format for Npy {
         let array = Array::parse(content(file.data, self.expansion, cx)?)?;
         Ok(Box::new(std::iter::once(FileEntry::item(array))))
     }
-    fn weigh(&self, array: &Array) -> Option<usize> {
-        Some(array.weight())
-    }
 }

@@ -1,6 +1,5 @@
 //! Reads `.npz` archives: zip archives of `.npy` files.
 
-use std::fmt;
 use std::sync::Arc;
 
 use datapipes::{Context, Error, Result, wire_struct};
@@ -92,9 +91,6 @@ impl Format for Npz {
                 Err(error) => FileEntry::Bad(Some(name), error),
             }
         })))
-    }
-    fn weigh(&self, array: &Array) -> Option<usize> {
-        Some(array.weight())
     }
 }
 
@@ -204,11 +200,7 @@ impl NpzMember {
     }
 }
 
-impl fmt::Debug for NpzMember {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NpzMember({:?})", self.name)
-    }
-}
+datapipes::formatted! { Debug |member: NpzMember| "NpzMember({:?})", member.name; }
 
 /// The named arrays of an `.npz` archive, in its order. A clone copies only the names.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,6 @@
 mod rows;
 
 use async_trait::async_trait;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -474,15 +473,9 @@ impl MapPipe for ParquetFile {
     }
 }
 
-impl fmt::Debug for ParquetFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "ParquetFile({:?}, {} row groups)",
-            self.object.url(),
-            self.layout.groups()
-        )
-    }
+datapipes::formatted! {
+    Debug |file: ParquetFile|
+        "ParquetFile({:?}, {} row groups)", file.object.url(), file.layout.groups();
 }
 
 impl Object {

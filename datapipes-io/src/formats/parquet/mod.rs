@@ -30,7 +30,7 @@ use self::row_groups::{Items, RowGroups};
 use super::arrow::{RecordBatch, guarded, row, rows, unique_names, weight, wrong_columns};
 use super::compression::{Expansion, content};
 use super::parts::ByParts;
-use super::{FileEntries, FileEntry, Format, Row, value};
+use super::{FileEntries, FileEntry, Format, Row};
 use crate::File;
 
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
@@ -308,9 +308,6 @@ impl Format for ParquetRows {
             entries: Batches::rows,
         };
         self.0.parts(items)
-    }
-    fn weigh(&self, item: &Row) -> Option<usize> {
-        value::weigh(item)
     }
     fn settings(&self) -> String {
         self.0.settings()

@@ -28,12 +28,7 @@ pub struct ImageRecord {
     pub data: Bytes,
 }
 
-wire_struct!(ImageRecord {
-    labels,
-    id,
-    id2,
-    data
-});
+wire_struct! { ImageRecord { labels, id, id2, data } }
 
 const HEAD: usize = 24;
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, Result, Revision};
+use datapipes::{Error, Result};
 
 use super::place;
 use super::records::first;
-use crate::stores::{Get, Store};
+use crate::stores::{Get, Store, reads_store};
 
 /// Positions of the records of a RecordIO file, each with a key.
 ///
@@ -173,12 +173,7 @@ impl MapPipe for IndexedRecordIo {
             .map_err(here)?
             .ok_or_else(|| here(Error::truncated("the file ends there")))
     }
-    fn revision(&self) -> Revision {
-        self.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.store.folder().is_some()
-    }
+    reads_store!(store);
     fn name(&self) -> String {
         "record_io".to_owned()
     }

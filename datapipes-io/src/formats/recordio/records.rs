@@ -64,9 +64,6 @@ impl Format for RecordIo {
     fn splitter(&self) -> Option<RecordSplitter<Bytes>> {
         Some(RecordSplitter::new(self.clone()).packing(|_, _| Ok(None)))
     }
-    fn weigh(&self, record: &Bytes) -> Option<usize> {
-        Some(record.len() + size_of::<Bytes>())
-    }
 }
 
 impl Framing for RecordIo {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datapipes::ErrorKind;
 
 use crate::file::readable;
+use crate::formats::Codec;
 
 /// Size in bytes of the blocks of headers and data.
 pub(super) const BLOCK: usize = 512;
@@ -170,19 +171,9 @@ pub(super) fn begins_archive(data: &[u8]) -> bool {
         .is_some_and(|block| block[0] != 0 && check_sum(block, 0).is_ok())
 }
 
-fn packed_by(data: &[u8]) -> Option<&'static str> {
-    const MAGIC: [(&[u8], &str); 6] = [
-        (b"\x1f\x8b", "gzip"),
-        (b"\x28\xb5\x2f\xfd", "zstd"),
-        (b"\x04\x22\x4d\x18", "lz4"),
-        (b"BZh", "bzip2"),
-        (b"\xfd7zXZ", "xz"),
-        (b"PK\x03\x04", "zip"),
-    ];
-    MAGIC
-        .iter()
-        .find(|(magic, _)| data.starts_with(magic))
-        .map(|(_, tool)| *tool)
+fn packed_by(data: &[u8]) -> Option<String> {
+    let zip = data.starts_with(b"PK\x03\x04").then(|| "zip".to_owned());
+    zip.or_else(|| Codec::of_magic(data).map(|codec| codec.to_string()))
 }
 
 #[cfg(test)]

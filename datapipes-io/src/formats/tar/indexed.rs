@@ -1,18 +1,17 @@
 //! Members and samples of a tar archive, by index.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, MapPipe, Result, Revision};
+use datapipes::{Error, ErrorKind, MapPipe, Result};
 
 use super::index::TarIndex;
 use super::walk::{Step, Walker};
 use crate::File;
 use crate::formats::{Sample, Samples};
-use crate::stores::{Get, Store};
+use crate::stores::{Get, Store, reads_store};
 
 /// The members of a tar archive in a store, by index: each is read by one request for its range.
 ///
@@ -150,15 +149,9 @@ impl IndexedTar {
     }
 }
 
-impl fmt::Debug for IndexedTar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "IndexedTar({:?}, {} members)",
-            self.store.url_of(&self.key),
-            self.index.len()
-        )
-    }
+datapipes::formatted! {
+    Debug |tar: IndexedTar|
+        "IndexedTar({:?}, {} members)", tar.store.url_of(&tar.key), tar.index.len();
 }
 
 #[async_trait]
@@ -178,12 +171,7 @@ impl MapPipe for IndexedTar {
         let data = self.read(range.clone()).await?;
         self.member(index, &data, range.start)
     }
-    fn revision(&self) -> Revision {
-        self.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.store.folder().is_some()
-    }
+    reads_store!(store);
     fn name(&self) -> String {
         "indexed_tar".to_owned()
     }
@@ -276,12 +264,7 @@ impl MapPipe for IndexedSamples {
         }
         Ok(sample)
     }
-    fn revision(&self) -> Revision {
-        self.archive.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.archive.seldom_waits()
-    }
+    reads_store!(archive.store);
     fn name(&self) -> String {
         "indexed_samples".to_owned()
     }

@@ -58,30 +58,20 @@ impl StreamUntar {
         StreamUntar::default()
     }
 
-    /// Refuses members of more than `bytes`. Defaults to 8 GiB.
-    pub fn max_member(mut self, bytes: u64) -> Self {
-        self.max_member = bytes;
-        self
-    }
+    datapipes::setters! {
+        /// Refuses members of more than `bytes`. Defaults to 8 GiB.
+        max_member(bytes: u64) => max_member = bytes;
 
-    /// Sets the limits of [`Untar::max_expansion`](crate::Untar::max_expansion).
-    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.tar = self.tar.max_expansion(bytes, ratio);
-        self
-    }
+        /// Sets the limits of [`Untar::max_expansion`](crate::Untar::max_expansion).
+        max_expansion(bytes: u64, ratio: u64) => tar.expansion.limit(bytes, ratio);
 
-    /// Requires an end marker, as [`Untar::require_end`](crate::Untar::require_end).
-    pub fn require_end(mut self) -> Self {
-        self.tar = self.tar.require_end();
-        self
-    }
+        /// Requires an end marker, as [`Untar::require_end`](crate::Untar::require_end).
+        require_end() => tar.ends.marked = true;
 
-    /// Sets the treatment of data after the end marker, as
-    /// [`Untar::trailing`](crate::Untar::trailing). Data that are ignored are not requested from
-    /// the store.
-    pub fn trailing(mut self, trailing: Trailing) -> Self {
-        self.tar = self.tar.trailing(trailing);
-        self
+        /// Sets the treatment of data after the end marker, as
+        /// [`Untar::trailing`](crate::Untar::trailing). Data that are ignored are not requested from
+        /// the store.
+        trailing(trailing: Trailing) => tar.ends.trailing = trailing;
     }
 }
 

@@ -48,57 +48,47 @@ impl Untar {
         Untar::default()
     }
 
-    /// Refuses a compressed archive that decompresses to more than `bytes`, or to more than `ratio`
-    /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more
-    /// than gzip can reach.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Untar {
-            tar: self.tar.max_expansion(bytes, ratio),
-        }
-    }
+    datapipes::setters! {
+        /// Refuses a compressed archive that decompresses to more than `bytes`, or to more than `ratio`
+        /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more
+        /// than gzip can reach.
+        max_expansion(bytes: u64, ratio: u64) => tar.expansion.limit(bytes, ratio);
 
-    /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, after the
-    /// members. By default the marker may be missing, since some tools write none.
-    ///
-    /// ```
-    /// use datapipes::Graph;
-    /// use datapipes_io::formats::TarWriter;
-    /// use datapipes_io::{File, Untar};
-    /// let mut archive = TarWriter::new(Vec::new());
-    /// archive.append("a.txt", b"hello")?;
-    /// archive.append("b.txt", b"world")?;
-    /// let cut = File::new("x.tar", archive.finish()?[..1024].to_vec()); // after the first member
-    /// let graph = Graph::from_vec(vec![cut]);
-    /// assert_eq!(graph.clone().pipe(Untar::new()).collect()?.len(), 1);
-    /// let error = graph.pipe(Untar::new().require_end()).collect().unwrap_err();
-    /// assert!(error.to_string().contains("no end marker, so that members may be missing"));
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    pub fn require_end(self) -> Self {
-        Untar {
-            tar: self.tar.require_end(),
-        }
-    }
+        /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, after the
+        /// members. By default the marker may be missing, since some tools write none.
+        ///
+        /// ```
+        /// use datapipes::Graph;
+        /// use datapipes_io::formats::TarWriter;
+        /// use datapipes_io::{File, Untar};
+        /// let mut archive = TarWriter::new(Vec::new());
+        /// archive.append("a.txt", b"hello")?;
+        /// archive.append("b.txt", b"world")?;
+        /// let cut = File::new("x.tar", archive.finish()?[..1024].to_vec()); // after the first member
+        /// let graph = Graph::from_vec(vec![cut]);
+        /// assert_eq!(graph.clone().pipe(Untar::new()).collect()?.len(), 1);
+        /// let error = graph.pipe(Untar::new().require_end()).collect().unwrap_err();
+        /// assert!(error.to_string().contains("no end marker, so that members may be missing"));
+        /// # Ok::<(), datapipes::Error>(())
+        /// ```
+        require_end() => tar.ends.marked = true;
 
-    /// Sets the treatment of data after the end marker; by default they are an error. A block of
-    /// zeros that is followed by data is damage, not a marker, whatever the setting.
-    ///
-    /// ```
-    /// use datapipes::Graph;
-    /// use datapipes_io::formats::{TarWriter, Trailing};
-    /// use datapipes_io::{File, Untar};
-    /// let mut archive = TarWriter::new(Vec::new());
-    /// archive.append("a.txt", b"hello")?;
-    /// let twice = Graph::from_vec(vec![File::new("x.tar", archive.finish()?.repeat(2))]); // cat a.tar a.tar
-    /// let members = |trailing| twice.clone().pipe(Untar::new().trailing(trailing)).collect().map(|files| files.len());
-    /// assert_eq!((members(Trailing::Ignore)?, members(Trailing::Read)?), (1, 2));
-    /// assert!(members(Trailing::Refuse).is_err());
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    pub fn trailing(self, trailing: Trailing) -> Self {
-        Untar {
-            tar: self.tar.trailing(trailing),
-        }
+        /// Sets the treatment of data after the end marker; by default they are an error. A block of
+        /// zeros that is followed by data is damage, not a marker, whatever the setting.
+        ///
+        /// ```
+        /// use datapipes::Graph;
+        /// use datapipes_io::formats::{TarWriter, Trailing};
+        /// use datapipes_io::{File, Untar};
+        /// let mut archive = TarWriter::new(Vec::new());
+        /// archive.append("a.txt", b"hello")?;
+        /// let twice = Graph::from_vec(vec![File::new("x.tar", archive.finish()?.repeat(2))]); // cat a.tar a.tar
+        /// let members = |trailing| twice.clone().pipe(Untar::new().trailing(trailing)).collect().map(|files| files.len());
+        /// assert_eq!((members(Trailing::Ignore)?, members(Trailing::Read)?), (1, 2));
+        /// assert!(members(Trailing::Refuse).is_err());
+        /// # Ok::<(), datapipes::Error>(())
+        /// ```
+        trailing(trailing: Trailing) => tar.ends.trailing = trailing;
     }
 }
 
@@ -122,7 +112,7 @@ impl Pipe<File> for Untar {
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Tar {
-    expansion: Expansion,
+    pub(super) expansion: Expansion,
     pub(super) ends: Ends,
 }
 
@@ -167,9 +157,6 @@ impl Format for Tar {
     }
     fn settings(&self) -> String {
         self.ends.settings()
-    }
-    fn weigh(&self, file: &File) -> Option<usize> {
-        Some(file.weight())
     }
 }
 

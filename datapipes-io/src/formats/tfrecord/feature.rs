@@ -1,5 +1,7 @@
 //! The values of a feature of `tf.train.Example`.
 
+use std::mem::discriminant;
+
 use bytes::Bytes;
 use datapipes::{Error, Result, wire_enum};
 
@@ -50,62 +52,39 @@ impl Feature {
     /// protocol buffers.
     pub(super) fn merge(&mut self, mut message: Fields) -> Result<()> {
         while let Some((number, wire)) = message.next()? {
-            match number {
-                1 => {
-                    let mut list = message.message(wire, "a list of bytes")?;
-                    if !matches!(self, Feature::Bytes(_)) {
-                        *self = Feature::Bytes(Vec::new());
-                    }
-                    let Feature::Bytes(values) = self else {
-                        continue;
-                    };
-                    while let Some((number, wire)) = list.next()? {
-                        match number {
-                            1 => {
-                                list.expect(wire, Wire::Len, "a value of bytes")?;
-                                values.push(list.len()?);
-                            }
-                            _ => list.skip(number, wire)?,
-                        }
-                    }
+            let (empty, name) = match number {
+                1 => (Feature::Bytes(Vec::new()), "a list of bytes"),
+                2 => (Feature::Floats(Vec::new()), "a list of floats"),
+                3 => (Feature::Ints(Vec::new()), "a list of ints"),
+                _ => {
+                    message.skip(number, wire)?;
+                    continue;
                 }
-                2 => {
-                    let mut list = message.message(wire, "a list of floats")?;
-                    if !matches!(self, Feature::Floats(_)) {
-                        *self = Feature::Floats(Vec::new());
+            };
+            let mut list = message.message(wire, name)?;
+            if discriminant(self) != discriminant(&empty) {
+                *self = empty;
+            }
+            while let Some((number, wire)) = list.next()? {
+                match (&mut *self, wire) {
+                    _ if number != 1 => list.skip(number, wire)?,
+                    (Feature::Bytes(values), Wire::Len) => values.push(list.len()?),
+                    (Feature::Floats(values), Wire::Fixed32) => {
+                        values.push(f32::from_le_bytes(list.fixed32()?))
                     }
-                    let Feature::Floats(values) = self else {
-                        continue;
-                    };
-                    while let Some((number, wire)) = list.next()? {
-                        match (number, wire) {
-                            (1, Wire::Fixed32) => values.push(f32::from_le_bytes(list.fixed32()?)),
-                            (1, Wire::Len) => {
-                                floats(&list.len()?, values).map_err(|what| list.wrong(what))?
-                            }
-                            (1, _) => list.expect(wire, Wire::Fixed32, "a value of floats")?,
-                            _ => list.skip(number, wire)?,
-                        }
+                    (Feature::Floats(values), Wire::Len) => {
+                        floats(&list.len()?, values).map_err(|what| list.wrong(what))?
                     }
+                    (Feature::Ints(values), Wire::Varint) => values.push(list.varint()? as i64),
+                    (Feature::Ints(values), Wire::Len) => {
+                        list.packed(|value| values.push(value as i64))?
+                    }
+                    (Feature::Floats(_), _) => {
+                        list.expect(wire, Wire::Fixed32, "a value of floats")?
+                    }
+                    (Feature::Ints(_), _) => list.expect(wire, Wire::Varint, "a value of ints")?,
+                    (_, _) => list.expect(wire, Wire::Len, "a value of bytes")?,
                 }
-                3 => {
-                    let mut list = message.message(wire, "a list of ints")?;
-                    if !matches!(self, Feature::Ints(_)) {
-                        *self = Feature::Ints(Vec::new());
-                    }
-                    let Feature::Ints(values) = self else {
-                        continue;
-                    };
-                    while let Some((number, wire)) = list.next()? {
-                        match (number, wire) {
-                            (1, Wire::Varint) => values.push(list.varint()? as i64),
-                            (1, Wire::Len) => list.packed(|value| values.push(value as i64))?,
-                            (1, _) => list.expect(wire, Wire::Varint, "a value of ints")?,
-                            _ => list.skip(number, wire)?,
-                        }
-                    }
-                }
-                _ => message.skip(number, wire)?,
             }
         }
         Ok(())

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, Result, Revision};
+use datapipes::{Error, Result};
 
 use super::{FOOT, HEAD, check_data, place, stated_len};
-use crate::stores::{Get, Store};
+use crate::stores::{Get, Store, reads_store};
 
 /// Positions and lengths of the records of a TFRecord file, including head and checksums.
 ///
@@ -207,12 +207,7 @@ impl MapPipe for IndexedTfRecords {
     async fn get(&self, index: u64) -> Result<Bytes> {
         self.read(index).await
     }
-    fn revision(&self) -> Revision {
-        self.store.known_revision()
-    }
-    fn seldom_waits(&self) -> bool {
-        self.store.folder().is_some()
-    }
+    reads_store!(store);
     fn name(&self) -> String {
         "tf_records".to_owned()
     }

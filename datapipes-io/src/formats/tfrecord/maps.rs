@@ -64,18 +64,10 @@ fn within(error: Error, what: &str, name: &str) -> Error {
 }
 
 /// Values by name, in order; a few values are found by a linear search.
+#[derive(Default)]
 pub(super) struct Named<T> {
     pub(super) values: Vec<(String, T)>,
     places: HashMap<String, usize>,
-}
-
-impl<T> Default for Named<T> {
-    fn default() -> Self {
-        Named {
-            values: Vec::new(),
-            places: HashMap::new(),
-        }
-    }
 }
 
 const FEW: usize = 32;

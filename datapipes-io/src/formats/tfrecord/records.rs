@@ -119,9 +119,6 @@ impl Format for TfRecords {
             String::new()
         }
     }
-    fn weigh(&self, record: &Bytes) -> Option<usize> {
-        Some(record.len() + size_of::<Bytes>())
-    }
 }
 
 /// Function that makes an item of a record and its position.
@@ -144,11 +141,7 @@ struct Refused {
     done: u64,
 }
 
-impl<T> Clone for Records<T> {
-    fn clone(&self) -> Self {
-        Records { ..*self }
-    }
-}
+datapipes::clone_fields!(Records<T> { most, unchecked, read, refused });
 
 fn named(at: RecordPosition, error: Error) -> Error {
     error.within(place(at.record, at.offset))

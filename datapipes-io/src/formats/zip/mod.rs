@@ -107,9 +107,6 @@ impl Format for Unzip {
             }
         })))
     }
-    fn weigh(&self, file: &File) -> Option<usize> {
-        Some(file.weight())
-    }
 }
 
 /// The members of an archive with their names, or the errors in their places.

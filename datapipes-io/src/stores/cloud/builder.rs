@@ -571,8 +571,4 @@ fn once() -> RetryConfig {
 }
 
 // The location, and never the credentials.
-opaque_debug!(CloudBuilder {
-    url,
-    region,
-    anonymous
-});
+opaque_debug! { CloudBuilder { url, region, anonymous } }

@@ -6,7 +6,6 @@
 //! services quote the request.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -24,7 +23,7 @@ use reqwest::header::RANGE;
 
 use crate::stores::clients::Clients;
 use crate::stores::retry_after::retry_after;
-use crate::sync::lock;
+use datapipes::lock;
 
 /// Failed answer to a request.
 #[derive(Clone, Debug, Default)]
@@ -202,22 +201,14 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connector(..)")
-    }
-}
+datapipes::opaque_debug!(Connector {});
 
 struct Link {
     clients: Arc<Clients>,
     tokens: Seen,
 }
 
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link(..)")
-    }
-}
+datapipes::opaque_debug!(Link {});
 
 /// Maximum number of bytes read of an error document.
 const ERROR: usize = 64 << 10;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use datapipes::{Error, Result};
+use datapipes::{Error, Result, lock};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -27,7 +27,6 @@ use object_store::{Extensions, GetOptions, GetRange, GetResult, ObjectMeta, Obje
 
 use self::link::{Connector, Seen};
 use super::{Body, Get, Meta, Object, Store, redacted};
-use crate::sync::lock;
 
 /// A bucket of S3, Google Cloud Storage or Azure, or a folder in a bucket. Clones share
 /// connections.

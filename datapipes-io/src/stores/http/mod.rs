@@ -143,6 +143,18 @@ struct Asked<'a> {
     version: Option<&'a str>,
 }
 
+impl Asked<'_> {
+    /// Asks for a page that is no object of the store.
+    fn page(name: String, url: Url) -> Self {
+        Asked {
+            key: "",
+            name,
+            url,
+            version: None,
+        }
+    }
+}
+
 impl Inner {
     /// Opens an object. Returns also the URL that the answer came from.
     async fn get(&self, asked: &Asked<'_>, get: Get) -> Result<(Object, Url)> {

@@ -5,7 +5,9 @@
 //! buffer that was used last is reused first: it may still be in the cache of a core.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use datapipes::lock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -104,7 +106,7 @@ impl Buffers {
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.idle)
     }
 
     #[cfg(test)]

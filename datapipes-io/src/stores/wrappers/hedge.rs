@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, Result};
+use datapipes::{Error, Result, lock};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -18,7 +18,6 @@ use tracing::debug;
 
 use crate::stores::pieces::Pieces;
 use crate::stores::{Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// Settings for second requests; see [`Hedge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,15 +67,7 @@ pub struct Hedge<S> {
     seen: Arc<Mutex<Seen>>,
 }
 
-impl<S> Clone for Hedge<S> {
-    fn clone(&self) -> Self {
-        Hedge {
-            inner: self.inner.clone(),
-            policy: self.policy,
-            seen: self.seen.clone(),
-        }
-    }
-}
+datapipes::clone_fields!(Hedge<S> { inner, policy, seen });
 
 impl<S: fmt::Debug> fmt::Debug for Hedge<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, lock};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::oneshot;
@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::controller::{Controller, Outcome, Sample};
 use crate::stores::{Body, Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// Maximum number of requests in flight; see [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

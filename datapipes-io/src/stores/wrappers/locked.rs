@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, lock};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
@@ -14,7 +14,6 @@ use super::{Expected, Verify};
 use crate::stores::lock::{Difference, LockedFile, Lockfile, complete, parse};
 use crate::stores::refused::Refused;
 use crate::stores::{Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// A store that gives the files of a lock, as they were locked; see
 /// [`StoreExt::locked`](crate::StoreExt::locked).

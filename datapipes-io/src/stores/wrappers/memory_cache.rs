@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::Result;
+use datapipes::{Result, lock};
 use futures::stream::BoxStream;
 
 use super::single_flight::Flights;
 use crate::stores::pieces::unpooled;
 use crate::stores::{Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// Behavior of a full cache for a new object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

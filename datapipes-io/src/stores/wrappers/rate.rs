@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::Result;
+use datapipes::{Result, lock};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 
 use super::bucket::Bucket;
 use crate::stores::{Body, Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// Maximum load of a store per second; see [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq)]

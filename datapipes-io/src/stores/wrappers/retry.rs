@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Backoff, Error, ErrorKind, Result};
+use datapipes::{Backoff, Error, ErrorKind, Result, lock};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
@@ -17,7 +17,6 @@ use tracing::{debug, warn};
 use super::bucket::Bucket;
 use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// A store that retries transient errors, and resumes bodies that were cut; see
 /// [`StoreExt::retry`](crate::StoreExt::retry).
@@ -49,11 +48,7 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub struct Retry<S>(Arc<Shared<S>>);
 
-impl<S> Clone for Retry<S> {
-    fn clone(&self) -> Self {
-        Retry(self.0.clone())
-    }
-}
+datapipes::clone_fields!(Retry<S> { 0 });
 
 #[derive(Debug)]
 struct Shared<S> {

@@ -6,9 +6,7 @@ use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-use datapipes::Result;
-
-use crate::sync::lock;
+use datapipes::{Result, lock};
 
 /// Requests in flight, by their key.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use self::keys::Keys;
 use self::queries::{each, no_table, quoted, row_id, shown, wrong};
 use self::row::no_column;
 use super::connections::{Connections, failed};
-use super::{connect, sql};
+use super::{open, sql};
 
 /// Rows of any table or query of an SQLite file, as data by index: sample `n` is the row of the
 /// `n`-th key; feature `sqlite`.
@@ -338,21 +338,4 @@ impl MapPipe for SqliteRows {
     }
 }
 
-impl fmt::Debug for SqliteRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "SqliteRows({}, {} rows)",
-            self.0.place,
-            self.0.keys.len()
-        )
-    }
-}
-
-fn open(path: &Path) -> Result<(Arc<Connections>, Connection)> {
-    let connections = connect(path)?;
-    let connection = connections
-        .open_to_read()
-        .map_err(|error| error.within(&connections.url))?;
-    Ok((connections, connection))
-}
+datapipes::formatted! { Debug |rows: SqliteRows| "SqliteRows({}, {} rows)", rows.0.place, rows.0.keys.len(); }

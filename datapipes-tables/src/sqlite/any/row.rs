@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, Reader, Result, Wire, Writer};
+use datapipes::{Error, Result, Wire, wire_struct};
 use rusqlite::types::ValueRef;
 
 /// A value of SQLite, with its own type, whatever the type of its column.
@@ -78,26 +78,16 @@ pub struct SqliteRow {
     pub(super) cells: Vec<Cell>,
 }
 
-/// A row is sent with its values and the names of the columns.
-impl Wire for SqliteRow {
-    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        self.names.encode(to)?;
-        self.cells.encode(to)
-    }
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let (names, cells) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
-        if names.len() != cells.len() {
-            return Err(Reader::damaged(format_args!(
-                "{} values of {} columns",
-                cells.len(),
-                names.len()
-            )));
-        }
-        Ok(SqliteRow { names, cells })
-    }
-}
+wire_struct!(SqliteRow { names, cells } by SqliteRow::new);
 
 impl SqliteRow {
+    fn new(names: Arc<[String]>, cells: Vec<Cell>) -> Result<Self, String> {
+        match cells.len() == names.len() {
+            true => Ok(SqliteRow { names, cells }),
+            false => Err(format!("{} values of {} columns", cells.len(), names.len())),
+        }
+    }
+
     /// Returns the value of a column.
     ///
     /// # Errors

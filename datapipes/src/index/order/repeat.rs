@@ -1,9 +1,9 @@
 //! Repetition of an order.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::{Course, Entry, Indices, check_position, each, order_hints};
-use crate::{Context, Hints, Items, Pipe, mix_bits};
+use crate::{Context, Hints, Items, Pipe, lock, mix_bits};
 
 /// Repeats the order upstream.
 pub(super) struct Repeat {
@@ -68,7 +68,7 @@ impl Rounds {
     }
 
     fn last(&self, round: u64) -> Indices {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         match &*last {
             Some((kept, order)) if *kept == round => order.clone(),
             _ => last.insert((round, self.later(round))).1.clone(),

@@ -77,11 +77,8 @@ pub(super) struct Saved {
 
 /// A node of the graph, with its cursor if it has begun.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(deny_unknown_fields)
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub(super) struct SavedNode {
     pub name: String,
     pub kind: String,

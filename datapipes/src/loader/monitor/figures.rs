@@ -30,7 +30,7 @@ pub struct Figures {
     /// numbers are in [`skips`](Stats::skips).
     pub stats: Option<Stats>,
     /// The parts that do not change, in the first answer of a connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<Description>,
 }
 

@@ -2,7 +2,6 @@
 //!
 //! The windows of a trial are in the order A B B A, so that a load that drifts favours neither side.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Share of the time that the consumer waits: from the first on it waits, below the second it does
@@ -121,11 +120,7 @@ enum Verdict {
 /// A trial that came to its end, in words.
 pub(super) struct Tried(String);
 
-impl fmt::Display for Tried {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+formatted! { Display |tried: Tried| "{}", tried.0; }
 
 impl Trial {
     fn is_other(window: usize) -> bool {

@@ -134,7 +134,6 @@ pub struct NodeStats {
     pub item_time: Histogram,
     /// Bytes of the items that left the node, estimated from the same sample; `None` if their
     /// weight is [unknown](crate::Weigh), or the node runs in another process.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub bytes: Option<u64>,
     /// The segment that the node runs in.
     pub segment: Option<char>,
@@ -143,8 +142,9 @@ pub struct NodeStats {
 }
 
 /// Figures of the edges of a segment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 #[non_exhaustive]
 pub struct SegmentStats {
     /// Letter of the segment in the plan.
@@ -173,7 +173,7 @@ pub struct SegmentStats {
     /// Part of `busy`, of CPU work on threads, in which these had a core: the rest is waiting, in
     /// the work or for a core. Zero while the segment runs inline or in processes. Linux only;
     /// equal to `busy` elsewhere.
-    #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub cpu: Duration,
     /// Time in which the segment could have started more, but had no input: blocked on input.
     #[cfg_attr(feature = "serde", serde(with = "seconds"))]
@@ -188,19 +188,14 @@ pub struct SegmentStats {
     /// Number of morsels that may be in flight now.
     pub concurrency: u64,
     /// Number of morsels that may ever be in flight.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(super) most: u64,
     /// True if the user gave that number.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(super) is_set: bool,
     /// True if it runs on workers of other machines.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(super) is_remote: bool,
     /// True if its input is read on a thread of its own.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(super) is_fed: bool,
     /// True if its output comes in strict order.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(super) is_ordered: bool,
     /// Processes of the segment, if it runs in processes of its own.
     pub processes: Option<ProcessStats>,
@@ -209,6 +204,7 @@ pub struct SegmentStats {
 /// Figures of the processes of a segment, over all epochs of the loader.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 #[non_exhaustive]
 pub struct ProcessStats {
     /// Number of processes started.
@@ -223,24 +219,22 @@ pub struct ProcessStats {
     pub crashed: u64,
     /// Morsels that wait for a process, or for a worker of another machine. While it is above zero,
     /// more of them would do more.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub pending: u64,
     /// Morsels with which a worker of another machine was late, so that a second one got them, too.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub late: u64,
     /// Processes that run now.
     pub children: Vec<ChildStats>,
 }
 
 /// A process that runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 #[non_exhaustive]
 pub struct ChildStats {
     /// Process number in the system of its machine.
     pub process: u32,
     /// Name of its machine, if it is a worker of another one.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub machine: Option<String>,
     /// Index among the processes of its segment, from 0.
     pub place: usize,
@@ -250,17 +244,15 @@ pub struct ChildStats {
     /// Items and errors that came out of the process.
     pub items: u64,
     /// Morsels that it has: those in work, and those on their way to it.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub jobs: usize,
     /// Bytes of its output, as it was sent.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub bytes: u64,
     /// Recent time that it works on a morsel, without the way there and back; zero before the first has
     /// ended. A worker whose time is much longer than that of others is a slow one.
-    #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub morsel_time: Duration,
     /// Time since its last answer while it has a morsel; zero if it has none.
-    #[cfg_attr(feature = "serde", serde(default, with = "seconds"))]
+    #[cfg_attr(feature = "serde", serde(with = "seconds"))]
     pub silence: Duration,
 }
 

@@ -9,7 +9,6 @@ mod search;
 mod tests;
 mod tuning;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,12 +41,7 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Point { workers, prefetch } = self;
-        write!(f, "workers {workers}, prefetch {prefetch}")
-    }
-}
+formatted! { Display |point: Point| "workers {}, prefetch {}", point.workers, point.prefetch; }
 
 /// A run with some settings.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]

@@ -233,7 +233,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
         // The order of an input decides which of its items come before its last turn.
         let may_leave_out = self.by.is_some() || self.schedule.leaves_out();
         Hints::default()
-            .needs_order(self.stop != Stop::AllExhausted || may_leave_out)
+            .ignores_order(self.stop == Stop::AllExhausted && !may_leave_out)
             .is_resumable(true)
             .selects(true)
             .role(Role::Scatter)

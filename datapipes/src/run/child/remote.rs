@@ -70,10 +70,9 @@ pub(super) trait Entrance: fmt::Display + Sized {
     fn share(&self) -> &Share;
 }
 
-impl fmt::Display for RemoteWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (process {})", escape(&self.machine), self.process)
-    }
+formatted! {
+    Display |worker: RemoteWorker|
+        "{} (process {})", escape(&worker.machine), worker.process;
 }
 
 /// The crash of a worker process, as its machine reports it with the process that takes its place.

@@ -1,6 +1,5 @@
 //! Events of an epoch for `tracing`: its span, the skipped items, and their sum at the end.
 
-use std::fmt;
 use std::sync::Mutex;
 
 use tracing::Span;
@@ -64,21 +63,11 @@ impl SkipStats {
     }
 }
 
-/// Prints their number, the node and the kind: ``3 in `decode` (corrupt)``.
-impl fmt::Display for SkipStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SkipStats {
-            node, kind, items, ..
-        } = self;
-        write!(f, "{items} in `{node}` ({kind})")
-    }
-}
-
-/// Prints the whole error in one line.
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.error)
-    }
+formatted! {
+    /// Prints their number, the node and the kind: ``3 in `decode` (corrupt)``.
+    Display |skips: SkipStats| "{} in `{}` ({})", skips.items, skips.node, skips.kind;
+    /// Prints the whole error in one line.
+    Display |skipped: Skipped| "{}", skipped.error;
 }
 
 /// Kinds of errors as their texts.

@@ -291,11 +291,9 @@ impl MapPipe for IndexedArrowRows {
     }
 }
 
-impl fmt::Debug for IndexedArrowRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { name, len, .. } = &*self.0;
-        write!(f, "IndexedArrowRows({name:?}, {len} rows)")
-    }
+datapipes::formatted! {
+    Debug |rows: IndexedArrowRows|
+        "IndexedArrowRows({:?}, {} rows)", rows.0.name, rows.0.len;
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The rows of a Parquet file by index, read from the pages that they are in.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -231,11 +230,9 @@ impl MapPipe for IndexedParquetRows {
     }
 }
 
-impl fmt::Debug for IndexedParquetRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (url, rows) = (self.file.object.url(), self.len());
-        write!(f, "IndexedParquetRows({url:?}, {rows} rows)")
-    }
+datapipes::formatted! {
+    Debug |rows: IndexedParquetRows|
+        "IndexedParquetRows({:?}, {} rows)", rows.file.object.url(), rows.len();
 }
 
 #[cfg(test)]

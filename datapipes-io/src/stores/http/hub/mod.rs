@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use datapipes::{Error, ErrorKind, Result, Revision};
+use datapipes::{Error, ErrorKind, Result, Revision, lock};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -29,7 +29,6 @@ use super::list::no_key;
 use super::list::pages::folder_of;
 use super::{Asked, Http};
 use crate::stores::{Get, Meta, Object, Store};
-use crate::sync::lock;
 use repository::Repository;
 use targets::Targets;
 use tree::Files;
@@ -209,12 +208,7 @@ impl Hub {
         let path = format!("{}/revision/", repository.api(&repository.id));
         let mut url = self.on_hub(&path, "expand=sha");
         url.set_path(&format!("{}{}", url.path(), repository::escaped(revision)));
-        let asked = Asked {
-            key: "",
-            name: self.0.url.clone(),
-            url: url.clone(),
-            version: None,
-        };
+        let asked = Asked::page(self.0.url.clone(), url.clone());
         let found = http
             .send(Method::GET, url, HeaderMap::new(), &asked.name)
             .await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use reqwest::Url;
 
 use crate::stores::http::address::same_origin;
-use crate::sync::lock;
+use datapipes::lock;
 
 /// Maximum number of URLs that are kept.
 const MOST: usize = 1024;

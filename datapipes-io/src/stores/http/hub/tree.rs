@@ -69,12 +69,7 @@ impl Pages {
 pub async fn list(http: &Http, first: Url, name: String) -> Result<Files> {
     let mut pages = Pages::default();
     let mut next = Some(first);
-    let mut asked = Asked {
-        key: "",
-        name,
-        url: http.0.address.base().clone(),
-        version: None,
-    };
+    let mut asked = Asked::page(name, http.0.address.base().clone());
     while let Some(url) = next {
         asked.url = url.clone();
         let found = http

@@ -126,9 +126,8 @@ pub(super) enum Element {
 pub(super) struct Named {
     #[serde(alias = "key")]
     pub name: String,
-    #[serde(default)]
     pub size: Option<u64>,
-    #[serde(default, alias = "version")]
+    #[serde(alias = "version")]
     pub etag: Option<String>,
     #[serde(rename = "type")]
     pub kind: Option<String>,

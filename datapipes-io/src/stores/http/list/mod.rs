@@ -117,12 +117,7 @@ async fn ask(
         .0
         .send(Method::GET, url.clone(), headers, &name)
         .await?;
-    let asked = Asked {
-        key: "",
-        name,
-        url,
-        version: None,
-    };
+    let asked = Asked::page(name, url);
     let answer = Answer::check(&http.0, &asked, found, None).await?;
     let Asked { name, url, .. } = asked;
     let (headers, body) = answer.into_stream(&http.0, name.clone());

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::Evict;
 use super::entry::{Entry, Id};
-use crate::sync::lock;
+use datapipes::lock;
 
 /// Maximum time for which another process may hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, Result};
+use datapipes::{Error, Result, lock};
 use futures::stream::BoxStream;
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -22,7 +22,6 @@ use self::folder::Folder;
 use super::Evict;
 use super::single_flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
-use crate::sync::lock;
 
 /// A store that caches objects in a folder across runs; see
 /// [`StoreExt::cache_on_disk`](crate::StoreExt::cache_on_disk).
