@@ -231,6 +231,7 @@ impl Places<'_> {
             }),
             labels,
             classes,
+            names: Default::default(),
         })
     }
 }
