@@ -1,6 +1,7 @@
 //! The batch that leaves the library: an array of numbers of one type, row-major and contiguous.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -448,19 +449,39 @@ impl Tensor {
     /// # Errors
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) for a scalar, and for an index past the end.
     pub fn row(&self, index: usize) -> Result<Tensor> {
-        let Some((&rows, shape)) = self.shape.split_first() else {
+        let mut row = self.rows(index..index.saturating_add(1))?;
+        row.shape.remove(0);
+        Ok(row)
+    }
+
+    /// Returns neighbours along the first axis, such as a window of a series: shared if this tensor
+    /// is, else a copy.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) for a scalar, and for a range that ends past the
+    /// end, or before its start.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes::Tensor;
+    /// let series = Tensor::from_vec(vec![1, 2, 3, 4, 5, 6], [3, 2])?;
+    /// assert_eq!(series.rows(1..3)?, Tensor::from_vec(vec![3, 4, 5, 6], [2, 2])?);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn rows(&self, range: Range<usize>) -> Result<Tensor> {
+        let Some((&rows, _)) = self.shape.split_first() else {
             return Err(Error::shape("a scalar has no rows"));
         };
-        if index >= rows {
+        if range.start > range.end || range.end > rows {
             return Err(Error::shape(format!(
-                "row {index} of shape {:?}",
-                self.shape
+                "rows {} to {} of shape {:?}",
+                range.start, range.end, self.shape
             )));
         }
-        let len = self.len() / rows;
-        let places = index * len..(index + 1) * len;
+        let len = self.len().checked_div(rows).unwrap_or(0);
+        let places = range.start * len..range.end * len;
         let buf = match &self.buf {
-            Buf::Shared(bytes, dtype) if len > 0 => {
+            Buf::Shared(bytes, dtype) if !places.is_empty() => {
                 let size = dtype.size();
                 Buf::Shared(bytes.slice(places.start * size..places.end * size), *dtype)
             }
@@ -468,10 +489,9 @@ impl Tensor {
                 with_dtype!(self.dtype(), T => Buf::Owned(T::wrap(self.as_slice::<T>()?[places].to_vec())))
             }
         };
-        Ok(Tensor {
-            shape: shape.to_vec(),
-            buf,
-        })
+        let mut shape = self.shape.clone();
+        shape[0] = range.len();
+        Ok(Tensor { shape, buf })
     }
 
     fn other_type<T: Element>(&self) -> Error {

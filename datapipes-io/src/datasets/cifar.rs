@@ -228,6 +228,7 @@ impl Places<'_> {
             }),
             labels,
             classes,
+            names: Default::default(),
         })
     }
 }

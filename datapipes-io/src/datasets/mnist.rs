@@ -111,6 +111,7 @@ pub fn mnist_files(
         samples,
         labels,
         classes: Vec::new(),
+        names: Default::default(),
     })
 }
 

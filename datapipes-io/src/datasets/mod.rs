@@ -35,6 +35,7 @@ pub use image_folder::{IMAGE_EXTENSIONS, image_folder, image_folder_of};
 pub use mnist::{mnist, mnist_files};
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::Indexed;
@@ -60,11 +61,15 @@ pub struct Labelled<T, L> {
     pub labels: Vec<L>,
     /// Names of the labels: label `n` has the `n`-th name. Empty if the files contain no names.
     pub classes: Vec<String>,
+    /// Names of the samples, in their order: of a folder the paths of the files below it. Empty if the
+    /// samples have no files of their own.
+    pub names: Arc<[String]>,
 }
 
 impl<T, L: Copy + Into<u64>> Labelled<T, L> {
     /// Divides the samples by their labels into training, validation and other parts. The keys of
-    /// a part are indices of samples.
+    /// a part are indices of samples. With [`stable`](Splitter::stable) a file keeps its part when
+    /// others are added to the folder, although indices change.
     ///
     /// # Errors
     /// The errors of [`Splitter::split`].
@@ -89,7 +94,10 @@ impl<T, L: Copy + Into<u64>> Labelled<T, L> {
     pub fn split(&self, splitter: &Splitter) -> Result<Splits<u64>> {
         let samples = (0..).zip(&self.labels).map(|(index, &label)| {
             let label: u64 = label.into();
-            let sample = SplitSample::new(index);
+            let mut sample = SplitSample::new(index);
+            if splitter.is_stable() {
+                sample.entity = self.names.get(index as usize).cloned();
+            }
             match self.classes.get(label as usize) {
                 Some(name) => sample.class(name),
                 None => sample.class(label),

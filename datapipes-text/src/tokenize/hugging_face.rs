@@ -23,6 +23,8 @@ use crate::Tokens;
 /// frequent ones. Not so with [`offsets`] or [`add_special_tokens`], and for texts
 /// that contain special tokens, or that are normalized before (Qwen) and change by it.
 ///
+/// Several graphs share one, with its words, in an [`Arc`](std::sync::Arc), which is a tokenizer, too.
+///
 /// A file decides what becomes of a text, and so how much memory it takes: normalizers that replace
 /// a letter by several, one after another, are not bounded.
 ///

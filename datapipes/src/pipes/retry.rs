@@ -30,7 +30,7 @@ impl<P> Retry<P> {
     }
 
     setters! {
-        /// Waits before each further try: `first`, then between that and three times as long as before
+        /// Waits before each further try: `first` to twice as long, then 1.5 to 3 times as long as before
         /// ([`Backoff`]), at most 15 seconds. The item waits; others go on meanwhile.
         backoff(first: Duration) => pauses.first = first;
 

@@ -126,6 +126,8 @@ fn empty_axes_and_scalars() {
     assert!(none.is_empty() && none.as_slice::<f64>().unwrap().is_empty());
     let rows = Tensor::zeros(DType::F64, [3, 0]).unwrap();
     assert_eq!(rows.row(2).unwrap().shape(), [0]);
+    assert_eq!(rows.rows(1..3).unwrap().shape(), [2, 0]);
+    assert!(rows.rows(1..4).is_err());
     assert_eq!(
         Tensor::from_bytes(Bytes::new(), DType::F64, [0])
             .unwrap()

@@ -89,6 +89,7 @@ pub struct Splitter {
     parts: Vec<(String, f64)>,
     seed: u64,
     balanced: bool,
+    stable: bool,
     mix: Mix,
     most_per_class: Option<usize>,
     class_column: String,
@@ -114,6 +115,7 @@ impl Splitter {
                 .collect(),
             seed: 0,
             balanced: false,
+            stable: false,
             mix: Mix::All,
             most_per_class: None,
             class_column: "label".to_owned(),
@@ -132,6 +134,31 @@ impl Splitter {
 
         /// Gives every part the class mix of the whole, as nearly as entities allow.
         balance_classes() => balanced = true;
+
+        /// Keeps each sample in its part when others are added or removed: for a data set that grows,
+        /// where a sample of the training part must not be in the test part of the next split.
+        ///
+        /// The part follows from the seed, the fractions, and the entity, or of a sample without one
+        /// its key. Sizes and class mixes are therefore right on average alone, to some per cent for
+        /// some thousand samples; [`balance_classes`](Splitter::balance_classes) has no effect, and a
+        /// part of few samples may be empty. Keys must be names that stay, such as paths or UUIDs, not
+        /// positions.
+        ///
+        /// # Examples
+        /// ```
+        /// use datapipes::index::split::{SplitSample, Splitter};
+        /// let splitter = Splitter::fractions([("train", 0.8), ("val", 0.2)]).stable();
+        /// let split = |files: u32| splitter.split((0..files).map(|n| SplitSample::new(format!("{n}.jpg"))));
+        /// let (before, after) = (split(900)?, split(1000)?);
+        /// assert!(before.keys("val")?.iter().all(|file| after.keys("val").unwrap().contains(file)));
+        /// # Ok::<(), datapipes::Error>(())
+        /// ```
+        stable() => stable = true;
+    }
+
+    /// Returns true if [`stable`](Splitter::stable) was set.
+    pub fn is_stable(&self) -> bool {
+        self.stable
     }
 
     /// Leaves out samples until all classes have equally many, and
@@ -214,7 +241,18 @@ impl Splitter {
             )));
         }
         let fractions: Vec<f64> = self.parts.iter().map(|(_, fraction)| *fraction).collect();
-        let part_of = assign::assign(&units, &classes, names.len(), &fractions, self.balanced);
+        let part_of = if self.stable {
+            let rank_of = |unit: &Vec<usize>| {
+                let first = unit[0];
+                rank(samples[first].entity.as_ref().unwrap_or(&texts[first]))
+            };
+            units
+                .iter()
+                .map(|unit| part_at(rank_of(unit), &fractions))
+                .collect()
+        } else {
+            assign::assign(&units, &classes, names.len(), &fractions, self.balanced)
+        };
 
         let part = |(name, fraction): &(String, f64)| SplitPart {
             name: name.clone(),
@@ -366,6 +404,18 @@ fn kept(mut room: Vec<usize>, classes: &[usize], rank: impl Fn(usize) -> u64) ->
         has_room
     });
     order
+}
+
+/// Returns the part that holds a number of 64 bits, if the parts follow each other and are as large as
+/// their fractions.
+fn part_at(number: u64, fractions: &[f64]) -> Option<usize> {
+    let place = number as f64 / 2f64.powi(64);
+    let mut end = 0.0;
+    fractions.iter().position(|fraction| {
+        end += fraction;
+        // Fractions whose sum is 1 but for rounding errors leave out nothing.
+        place < end || (end > 1.0 - 1e-9)
+    })
 }
 
 /// Returns the units that are never divided: the kept samples of an entity, or one sample without

@@ -350,6 +350,38 @@ fn parts() -> impl Strategy<Value = Vec<(String, f64)>> {
         .prop_map(move |(shares, all)| named(shares, all))
 }
 
+#[test]
+fn a_stable_split_keeps_samples_in_their_parts_when_others_come() {
+    let splitter = Splitter::fractions(PARTS).seed(7).stable();
+    let of = |patients: u64| {
+        let samples = (0..patients * 3).map(|n| SplitSample::new(n).class(n % 2).entity(n / 3));
+        splitter.split(samples).unwrap()
+    };
+    let (before, after) = (of(1000), of(1100));
+    for (before, after) in before.parts().iter().zip(after.parts()) {
+        let old: Vec<u64> = after
+            .keys
+            .iter()
+            .copied()
+            .filter(|&key| key < 3000)
+            .collect();
+        assert_eq!(before.keys, old);
+        let share = after.keys.len() as f64 / 3300.0;
+        assert!((share - after.fraction).abs() < 0.03, "{share}");
+    }
+    assert!(after.left_out().is_empty());
+
+    // A larger part takes samples from those after it alone.
+    let of = |val| Splitter::fractions([("train", 0.5), ("val", val)]).stable();
+    let samples = || (0..1000u64).map(SplitSample::new);
+    let (few, more) = (
+        of(0.1).split(samples()).unwrap(),
+        of(0.2).split(samples()).unwrap(),
+    );
+    assert_eq!(few.keys("train").unwrap(), more.keys("train").unwrap());
+    assert_eq!(few.keys("val").unwrap()[..5], [29, 33, 38, 39, 55]);
+}
+
 proptest! {
     #[test]
     fn every_sample_is_in_one_place_and_entities_stay_whole(

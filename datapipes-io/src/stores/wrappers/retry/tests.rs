@@ -171,7 +171,7 @@ async fn row_53_a_pause_that_the_service_asks_for_is_kept_up_to_the_deadline() {
             "one last time at the deadline"
         );
         let pause = script.pauses()[0].as_secs_f64();
-        assert!((pause - waited as f64).abs() < 0.11, "{asked}: {pause}");
+        assert!((pause - waited as f64).abs() < 0.21, "{asked}: {pause}");
     }
     let (script, retry) = store(5);
     script.usual(ok().refuse(|| Error::unavailable("429").with_retry_after(Duration::MAX)));
