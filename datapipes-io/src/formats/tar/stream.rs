@@ -21,8 +21,8 @@ use crate::{File, FileRef};
 ///   memory that is reused, and are read by the workers while reads seldom wait, as by
 ///   [`LoadFiles`](crate::LoadFiles). Pieces under 256 KiB are copied into pieces of up to 1 MiB, without
 ///   waiting for more bytes. A member is a slice of its piece, or, if it spans pieces, copied together
-///   once. Memory therefore holds one piece of an archive, the members in use, each with its piece, and up
-///   to 256 MiB of pieces to be used again.
+///   once. Memory therefore holds one piece of an archive, the members in use, each with its piece, and
+///   up to [`idle_bytes`](StreamUntar::idle_bytes) of pieces to be used again.
 /// - A member larger than [`max_member`](StreamUntar::max_member) is refused before its bytes are
 ///   collected. A size beyond the end of an object of known length is an error at once.
 /// - An archive that is compressed, recognized by its first bytes as by
@@ -56,6 +56,12 @@ impl StreamUntar {
     /// [`max_expansion`](StreamUntar::max_expansion).
     pub fn new() -> Self {
         StreamUntar::default()
+    }
+
+    /// Sets the maximum number of bytes in idle pieces; 0 for none. Defaults to 256 MiB.
+    pub fn idle_bytes(mut self, bytes: usize) -> Self {
+        self.buffers = Buffers::new(bytes);
+        self
     }
 
     /// Refuses members of more than `bytes`. Defaults to 8 GiB.
