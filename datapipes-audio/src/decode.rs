@@ -168,6 +168,9 @@ impl DecodeAudio {
     }
 
     fn problem(&self) -> Option<String> {
+        if self.max_samples == 0 {
+            return Some("at most zero samples".to_owned());
+        }
         let (start, seconds) = self.part?;
         let fits = |value: f64| value.is_finite() && value >= 0.0;
         let bad = !fits(start) || !fits(seconds);

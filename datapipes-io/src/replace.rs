@@ -1,10 +1,14 @@
 //! Files that are written whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use datapipes::whole_file::replace_shared;
 use datapipes::{Error, Result};
+
+/// Maximum size of a file that is read whole: a lock has a line for each file.
+pub(crate) const MOST: u64 = 16 << 30;
 
 /// Writes a small file beside `path`, and renames it to `path` once it is on the disk: a concurrent
 /// reader sees the old or the new content.
@@ -12,18 +16,7 @@ use datapipes::{Error, Result};
 /// # Errors
 /// The errors of the file system, with the path.
 pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
-    let write = || {
-        // A device such as `/dev/null` would be gone.
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            let message = "it exists, and is no regular file";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
-        }
-        let (mut file, temporary) = Temporary::beside(path)?;
-        file.write_all(content.as_ref())?;
-        file.sync_all()?;
-        temporary.rename(path)
-    };
-    write().map_err(|error| Error::io(error).within(path.display()))
+    replace_shared(path, content.as_ref()).map_err(|error| Error::io(error).within(path.display()))
 }
 
 /// A file that is removed on drop, unless it was renamed.

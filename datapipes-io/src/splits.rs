@@ -1,15 +1,15 @@
 //! Splits in a file, so that all programs that train and evaluate a model use the same samples.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
 use datapipes::index::split::{Record, SplitPart, Splits};
+use datapipes::whole_file::read_text;
 use datapipes::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::replace::replace;
+use crate::replace::{MOST, replace};
 
 const FORMAT: &str = "datapipes splits";
 const VERSION: u64 = 1;
@@ -95,7 +95,7 @@ impl<K: Ord + Clone + fmt::Display + FromStr> SplitsExt<K> for Splits<K> {
 
     fn load_unchecked(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let load = || Splits::from_record(read(&fs::read_to_string(path)?)?);
+        let load = || Splits::from_record(read(&read_text(path, MOST)?)?);
         load().map_err(|error: Error| error.within(path.display()))
     }
 }

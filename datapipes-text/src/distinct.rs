@@ -76,6 +76,7 @@ where
             .is_resumable(true)
             .buffered_bytes(self.most.saturating_mul(40))
             .settings(self.most)
+            .problem((self.most == 0).then_some("no room for a single document"))
     }
 }
 
@@ -165,5 +166,11 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Limit);
         let said = "distinct: 0:3: limit reached: a document after 2 that are all different";
         assert_eq!(error.to_string(), said);
+        let none = Graph::from_vec(vec!["a"]).distinct(0, |text| text.as_bytes());
+        let refused = DataLoader::builder(none).build().unwrap_err().to_string();
+        assert!(
+            refused.contains("no room for a single document"),
+            "{refused}"
+        );
     }
 }

@@ -131,6 +131,8 @@ mod settings;
 mod sync;
 mod tensor;
 mod weigh;
+#[doc(hidden)]
+pub mod whole_file;
 pub mod worker;
 
 pub mod graph;

@@ -535,7 +535,9 @@ impl Choice {
                 len.div_ceil(2),
             )),
             Choice::Weighted | Choice::WeightedOnce => data,
-            Choice::ClassBalanced => data.sampled(ClassBalanced::new((0..len).map(|n| n % 7 / 3))),
+            Choice::ClassBalanced => {
+                data.sampled(ClassBalanced::new((0..len).map(|n| n % 7 / 3), len))
+            }
             Choice::LengthGrouped(group) => {
                 data.sampled(LengthGrouped::new((0..len).map(|n| n * 31 % 17), group).stretch(3))
             }

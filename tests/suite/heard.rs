@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use datapipes::pipes::TryMap;
+use datapipes::pipes::{Batch, TryMap};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Uneven};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
@@ -160,6 +160,34 @@ fn what_a_policy_skips_is_a_warning_that_grows_no_faster_than_its_logarithm() {
             shown.contains("skipped 10 in `load` (error): load: 0:19: nineteen\n"),
             "{shown}"
         );
+    }
+}
+
+/// A filter that matches nothing, and a batch larger than the data.
+#[test]
+fn an_epoch_emptied_by_a_node_is_a_warning_that_names_the_node() {
+    let said = |graph: Graph<Vec<u64>>, workers| {
+        let loader = DataLoader::builder(graph).workers(workers).build();
+        let loader = loader.unwrap();
+        let (count, heard) = Log::of(|| loader.epoch(2).blocking().count());
+        assert_eq!(count, 0);
+        (heard.warnings().join("\n"), loader.stats().unwrap())
+    };
+    for workers in [0, 2] {
+        let (warned, stats) = said(Graph::range(0..90).filter(|n| *n > 90).batch(4), workers);
+        let why = "`filter` left out every item (90)";
+        assert_eq!(stats.bottleneck, format!("no item was delivered: {why}"));
+        assert!(stats.advice()[0].ends_with(&format!("the pace: {why}.")));
+        assert_eq!(warned, format!("{} epoch=2 rank=0", stats.bottleneck));
+        let (warned, _) = said(
+            Graph::range(0..9).batch(Batch::new(10).drop_last()),
+            workers,
+        );
+        assert!(
+            warned.contains("`batch` left out every item (9)"),
+            "{warned}"
+        );
+        assert_eq!(said(Graph::range(0..0).batch(4), workers).0, "");
     }
 }
 

@@ -35,6 +35,7 @@ const CONTRACT: &[&str] = &[
     "budget",
     "items",
     "pipe",
+    "whole_file",
 ];
 
 /// The modules of `run`, in order, likewise.
@@ -144,6 +145,8 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "forward"),
     ("datapipes-", "or_fail"),
     ("datapipes-", "conversions"),
+    // Locks, splits, credentials and others are small files of their own.
+    ("datapipes-", "whole_file"),
     // An adapter to a framework is a loader of its own kind.
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.

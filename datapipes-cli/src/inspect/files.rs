@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datapipes::whole_file::read;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Get, Lockfile, Store, redacted};
@@ -106,7 +107,7 @@ pub fn tokenizer(place: &str) -> Result<(Bytes, HfTokenizer)> {
             let files = open(parent, None)?.files([name]).load_files();
             files.collect()?.remove(0).data
         }
-        None => std::fs::read(place)
+        None => read(Path::new(place), 1 << 30)
             .map_err(|error| within(Error::io(error)))?
             .into(),
     };

@@ -21,6 +21,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use datapipes::whole_file::check_regular;
 use datapipes::{BoxError, DataLoader, OnError};
 use datapipes_io::formats::SampleWriter;
 use datapipes_io::stores::Lockfile;
@@ -227,11 +228,8 @@ struct Pack<'a> {
 impl<'a> Pack<'a> {
     fn new(path: &'a Path) -> Result<Pack<'a>, BoxError> {
         // Before the data are read, which may take hours.
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Err(format!("{}: it exists, and is no regular file", path.display()).into());
-        }
-        let file = NamedTempFile::new_in(folder_of(path))
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = check_regular(path).and_then(|()| NamedTempFile::new_in(folder_of(path)));
+        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Pack {
             path,
             shard: SampleWriter::new(BufWriter::new(file)),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use datapipes::BoxError;
+use datapipes::whole_file::read_text;
 
 use crate::args::refuse;
 use crate::ask::{parse, required};
@@ -57,7 +58,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> Result<ExitCode, BoxError>
 
 /// Reads the token of a file, whose last line may end.
 fn token(file: &Path) -> Result<String, BoxError> {
-    let text = std::fs::read_to_string(file)?;
+    let text = read_text(file, 1 << 20)?;
     match text.trim_end() {
         "" => Err("the file is empty".into()),
         token => Ok(token.to_owned()),

@@ -40,7 +40,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::index::Indexed;
 use datapipes::index::split::{SplitSample, Splits, Splitter};
-use datapipes::{Error, Result};
+use datapipes::{Error, Result, whole_file};
+
+use crate::replace::MOST;
 
 /// A part of a data set that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,7 +130,7 @@ fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {
 
 /// Reads the content of a file. Blocks.
 fn read(path: &Path) -> Result<Bytes> {
-    std::fs::read(path)
+    whole_file::read(path, MOST)
         .map(Bytes::from)
         .map_err(|error| Error::io(error).within(path.display()))
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use datapipes::whole_file::read_text;
 use datapipes::{Error, Graph, Result};
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
 use super::{Get, Meta, Store};
-use crate::replace::replace;
+use crate::replace::{MOST, replace};
 
 const FORMAT: &str = "datapipes lock";
 const VERSION: u64 = 1;
@@ -96,10 +96,17 @@ impl Lockfile {
                 let matching = listed.try_filter(|meta| ready(is_in(meta)));
                 let completed = matching.map_ok(|meta| complete(&*store, meta, hash));
                 let files = completed.try_buffered(IN_FLIGHT);
-                files.try_collect::<Vec<LockedFile>>().await
+                // As a value: the error needs no place in this graph.
+                Ok::<_, Error>(files.try_collect::<Vec<LockedFile>>().await)
             }
         });
-        let files = listed.named("lock").collect()?.remove(0);
+        let failed = |error: Error| {
+            error.within(format_args!(
+                "a lock of {pattern_text:?} under {}",
+                store.url()
+            ))
+        };
+        let files = listed.collect()?.remove(0).map_err(failed)?;
         if files.is_empty() {
             let message = format!("no object matches {pattern_text:?} under {}", store.url());
             return Err(Error::not_found(message));
@@ -144,7 +151,7 @@ impl Lockfile {
     /// lock, `Truncated` if it was cut, `Unsupported` for a later version; with the path.
     pub fn load(path: impl AsRef<Path>) -> Result<Lockfile> {
         let path = path.as_ref();
-        let text = fs::read_to_string(path).map_err(Error::io);
+        let text = read_text(path, MOST).map_err(Error::io);
         let lock = text.and_then(|text| Lockfile::from_text(&text));
         lock.map_err(|error| error.within(path.display()))
     }
@@ -359,6 +366,7 @@ mod tests {
     use super::*;
     use crate::stores::{InMemory, StoreExt};
     use datapipes::ErrorKind;
+    use std::fs;
 
     fn store() -> InMemory {
         InMemory::from_iter([("a/1.tar", "one"), ("a/2.tar", "four"), ("notes", "")])
@@ -444,6 +452,12 @@ mod tests {
     fn nothing_to_lock_is_an_error() {
         let error = Lockfile::of(store(), "b/*", false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
+        let nowhere = crate::stores::open("/nowhere").unwrap();
+        let error = Lockfile::of(nowhere, "*", false).unwrap_err().to_string();
+        assert!(
+            error.starts_with("not found: a lock of \"*\" under file:///nowhere/: "),
+            "{error}"
+        );
         assert_eq!(
             Lockfile::of(store(), "/b", false).unwrap_err().kind(),
             ErrorKind::Config

@@ -435,7 +435,7 @@ fn samples_of_plain_files_that_are_put_apart_do_not_build() {
         ),
         (index().sampled(Replacement::new(2)), "index_replacement"),
         (
-            index().sampled(ClassBalanced::new([0, 1])),
+            index().sampled(ClassBalanced::new([0, 1], 2)),
             "index_class_balanced",
         ),
         (index().subset(vec![0, 1, 0, 1]), "index_subset"),

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
+use datapipes::loader::Builder;
 use datapipes::{Checkpoint, DataLoader, Graph, OnError, Result};
 use datapipes_io::stores::{Get, InMemory, Meta, Object, Store};
 use futures::stream::BoxStream;
@@ -56,16 +57,16 @@ impl Store for Counting {
     }
 }
 
-fn loader<T: Send + 'static>(graph: &Graph<T>, workers: usize) -> DataLoader<T> {
-    let builder = DataLoader::builder(graph.clone())
+fn builder<T: Send + 'static>(graph: &Graph<T>, workers: usize) -> Builder<T> {
+    DataLoader::builder(graph.clone())
         .seed(11)
         .workers(workers)
-        .concurrency(2);
-    builder
         .on_error(OnError::skip(1000))
         .resumable()
-        .build()
-        .unwrap()
+}
+
+fn loader<T: Send + 'static>(graph: &Graph<T>, workers: usize) -> DataLoader<T> {
+    builder(graph, workers).concurrency(2).build().unwrap()
 }
 
 fn all<T: Send + 'static>(epoch: datapipes::Epoch<T>) -> Vec<T> {
@@ -94,7 +95,9 @@ fn goes_on<T: PartialEq + std::fmt::Debug + Send + 'static>(graph: &Graph<T>) {
             .chain(whole.len() - 2..=whole.len() + 1)
         {
             let (mut seen, state) = begun(&loader(graph, one), stop);
-            let mut epoch = loader(graph, other).resume(&state).unwrap().blocking();
+            // Without a number of requests workers read local files.
+            let near = builder(graph, other).build().unwrap();
+            let mut epoch = near.resume(&state).unwrap().blocking();
             seen.extend(epoch.by_ref().take(2).map(Result::unwrap));
             let state = epoch.checkpoint().unwrap();
             drop(epoch);

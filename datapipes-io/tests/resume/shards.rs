@@ -1,11 +1,16 @@
 //! Tar archives that a resumed epoch reads.
 
+use std::fs;
+use std::io::Write;
+
 use datapipes::Graph;
 use datapipes::index::Indexed;
 use datapipes_io::formats::{IndexedTar, TarWriter};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::InMemory;
-use datapipes_io::{File, Sample};
+use datapipes_io::{File, Sample, list_files};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures::executor::block_on;
 
 use super::{Counting, all, begun, goes_on, loader};
@@ -14,9 +19,9 @@ const SHARDS: usize = 20;
 const EACH: usize = 6;
 
 /// Returns `SHARDS` archives of `EACH` samples, with files between the samples that belong to none,
-/// and some damage if `damaged`.
-fn shards(damaged: bool) -> Counting {
-    let archive = |shard: usize| {
+/// and some damage if `damaged`, by their names.
+fn archives(damaged: bool) -> impl Iterator<Item = (String, Vec<u8>)> {
+    let archive = move |shard: usize| {
         let mut archive = TarWriter::new(Vec::new());
         for sample in 0..EACH {
             let key = format!("{shard:02}-{sample}");
@@ -41,10 +46,11 @@ fn shards(damaged: bool) -> Counting {
         }
         archive
     };
-    let name = |shard| format!("train/{shard:02}.tar");
-    Counting::new(InMemory::from_iter(
-        (0..SHARDS).map(|shard| (name(shard), archive(shard))),
-    ))
+    (0..SHARDS).map(move |shard| (format!("train/{shard:02}.tar"), archive(shard)))
+}
+
+fn shards(damaged: bool) -> Counting {
+    Counting::new(InMemory::from_iter(archives(damaged)))
 }
 
 fn keys(graph: Graph<Sample>) -> Graph<(String, Vec<String>)> {
@@ -63,6 +69,23 @@ fn row_116_shards_go_on_in_the_middle() {
         goes_on(&keys(files().load_files().untar().samples()).batch(4));
         goes_on(&keys(files().stream_untar().samples().shuffle(7)).batch(4));
     }
+}
+
+/// Workers read local archives, some of them compressed and some damaged.
+#[test]
+fn row_116_local_shards_go_on_in_the_middle() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("train")).unwrap();
+    for (n, (name, archive)) in archives(true).enumerate() {
+        let mut file = fs::File::create(folder.path().join(name)).unwrap();
+        match n % 3 {
+            0 => GzEncoder::new(file, Compression::fast()).write_all(&archive),
+            _ => file.write_all(&archive),
+        }
+        .unwrap();
+    }
+    let files = list_files(folder.path(), "train/*.tar").shuffle(8);
+    goes_on(&keys(files.stream_untar().samples().shuffle(7)).batch(4));
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use datapipes::whole_file::read_text;
 use datapipes::{DType, Error, Indexed, MapPipe, Result, Revision, Tensor, Weigh};
 
 pub use self::batches::WindowGraphExt;
@@ -215,7 +216,7 @@ impl TokenStore {
     pub fn datatrove(path: impl AsRef<Path>) -> Result<TokenStore> {
         let path = path.as_ref();
         let metadata = with(path, ".metadata");
-        let (tokenizer, width, count) = match std::fs::read_to_string(&metadata) {
+        let (tokenizer, width, count) = match read_text(&metadata, 1 << 20) {
             Ok(text) => datatrove_metadata(&text).ok_or_else(|| {
                 Error::corrupt(format!(
                     "{}: no `tokenizer|size` in the first line, or no count in the next",

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use datapipes::{BoxError, Error, Result, catch_panic};
+use datapipes::{BoxError, Error, Result, catch_panic, whole_file};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -44,6 +44,9 @@ pub struct HfTokenizer {
     digest: Option<String>,
 }
 
+/// Maximum size of a file that is read.
+const MOST: u64 = 1 << 30;
+
 impl HfTokenizer {
     /// Reads a file `tokenizer.json`.
     ///
@@ -56,7 +59,7 @@ impl HfTokenizer {
             let kind = error.kind();
             Error::new(kind, path.display().to_string()).with_source(error)
         };
-        let bytes = std::fs::read(path).map_err(|error| named(Error::io(error)))?;
+        let bytes = whole_file::read(path, MOST).map_err(|error| named(Error::io(error)))?;
         HfTokenizer::from_bytes(bytes).map_err(named)
     }
 

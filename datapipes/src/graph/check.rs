@@ -375,7 +375,8 @@ impl Checked<'_> {
     /// Requires as many items as ranks, unless uneven parts are allowed.
     fn has_an_item_for_each_rank(&self, node: &FlowNode) -> Option<String> {
         let (items, world) = (self.sharded_items(node)?, self.world);
-        let too_few = items < world as u64 && self.settings.uneven != Some(Uneven::Allow);
+        let too_few = world > 1 && items < world as u64;
+        let too_few = too_few && self.settings.uneven != Some(Uneven::Allow);
         too_few.then(|| format!("{}: fewer items than ranks: {items} for {world}", node.name))
     }
 

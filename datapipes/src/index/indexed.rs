@@ -221,7 +221,7 @@ impl<T: Send + 'static> Indexed<T> {
     /// ```
     /// use datapipes::index::{ClassBalanced, Indexed};
     /// let labels = vec![0, 0, 0, 1];
-    /// let data = Indexed::from_vec(labels.clone()).sampled(ClassBalanced::new(labels).draws(100));
+    /// let data = Indexed::from_vec(labels.clone()).sampled(ClassBalanced::new(labels, 100));
     /// assert_eq!(data.fetch().collect()?.iter().sum::<i32>(), 50);
     /// # Ok::<(), datapipes::Error>(())
     /// ```

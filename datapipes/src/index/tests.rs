@@ -168,6 +168,13 @@ fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
 }
 
 #[test]
+fn no_samples_are_an_empty_epoch_of_a_single_rank_with_and_without_sharding() {
+    for graph in [data(0, 0).fetch(), data(0, 0).shard().fetch()] {
+        assert!(graph.collect().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn what_ranks_leave_out_is_counted_and_uneven_can_be_an_error() {
     let loader = |graph: Graph<u64>, rank, uneven| {
         DataLoader::builder(graph)
@@ -243,7 +250,7 @@ fn no_two_draws_of_an_epoch_have_one_origin() {
             Indexed::mix([(part.clone(), 1.0), (part.repeat(2), 2.0)])
         },
         part()
-            .sampled(ClassBalanced::new((0..10).map(|n| n / 9)).draws(60))
+            .sampled(ClassBalanced::new((0..10).map(|n| n / 9), 60))
             .repeat(2),
         part().zip(part()).map(|(a, _)| a).repeat(2),
     ];

@@ -19,6 +19,7 @@ use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
 use crate::run::Engine;
 use crate::settings::{Order, Settings};
+use crate::whole_file::check_regular;
 use crate::{Graph, Processes, Rank, Uneven};
 
 /// The builder of a [`DataLoader`].
@@ -541,16 +542,21 @@ impl<T: Send + 'static> Builder<T> {
         }
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings, self.on_error.most())?;
-        if let Some((path, _)) = &self.autosave
-            && let Some(folder) = path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty())
-            && !folder.is_dir()
-        {
-            let (path, folder) = (path.display(), folder.display());
-            return Err(BuildError::of(format!(
-                "autosave to {path}: there is no folder {folder}; make it first"
-            )));
+        if let Some((path, _)) = &self.autosave {
+            let folder = path.parent().filter(|at| !at.as_os_str().is_empty());
+            let problem = match folder.filter(|folder| !folder.is_dir()) {
+                Some(at) => Some(format!(
+                    "there is no folder {}; make it first",
+                    at.display()
+                )),
+                None => check_regular(path).err().map(|error| error.to_string()),
+            };
+            if let Some(problem) = problem {
+                return Err(BuildError::of(format!(
+                    "autosave to {}: {problem}",
+                    path.display()
+                )));
+            }
         }
         let plan = Plan::new(&flow, &self.settings);
         #[cfg(target_os = "linux")]

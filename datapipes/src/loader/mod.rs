@@ -35,7 +35,6 @@ mod tests;
 mod trace;
 #[cfg(feature = "tune")]
 pub mod tune;
-mod whole_file;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -15,7 +15,9 @@ use super::latest::{Latest, Runs};
 use super::left::Left;
 use super::online::{OnlineTuner, Windows};
 use super::policy::{Copies, OnError};
+use super::stats::Stats;
 use crate::checkpoint::{History, Point, Saving};
+use crate::error::quietly;
 use crate::graph::check::unequal_steps;
 use crate::graph::{FlowNode, Op};
 use crate::items::Demand;
@@ -248,6 +250,19 @@ impl<T: Send + 'static> RankEpoch<T> {
         self.stage = RankState::Done;
     }
 
+    /// Warns at the end if a node left out all items: a loop over the epoch would do nothing.
+    fn warn_if_emptied(&self) {
+        if self.delivered == 0
+            && !self.engine.settings.is_collected
+            && let RankState::Running(running) = &self.stage
+            && let Some(emptied) = Stats::of(&running.run).emptied()
+        {
+            let (epoch, rank) = (self.number, self.share.rank.index);
+            let warn = || tracing::warn!(epoch, rank, "no item was delivered: {emptied}");
+            running.run.log.within(|| quietly(warn));
+        }
+    }
+
     /// Tells a conversion that nothing more comes.
     fn tell_end(&self) {
         if let Some(figures) = &self.handed_over {
@@ -349,6 +364,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             self.record_poll(begun, ended, polled.is_some());
             match polled {
                 None => {
+                    self.warn_if_emptied();
                     self.end_at(false, true);
                     self.tell_end();
                     return Poll::Ready(self.fell_short().map(Err));

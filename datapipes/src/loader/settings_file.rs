@@ -1,21 +1,22 @@
 //! A file with the settings of a loader, and what it has learned.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use super::checkpoint::{SavedNode, differences};
 use super::online::MOST_READY;
 use super::trace::blocks;
-use super::whole_file::{probe, replace_shared};
 use crate::graph::Flow;
 use crate::run::Requests;
 use crate::settings::TunedSettings;
+use crate::whole_file::{probe, read, replace_shared};
 use crate::{BoxError, Error, ErrorKind, Result};
 
 /// Version of the format. Version 1 has no `requests`; up to version 2, what the loader tuned itself
 /// stands for what was chosen.
 const VERSION: u64 = 3;
+/// Maximum size of a file that is read.
+const MOST: u64 = 16 << 20;
 /// Maximum number of workers and batches kept ready that a file may ask for.
 pub(super) const MOST_WORKERS: usize = 4096;
 pub(super) const MOST_PREFETCH: usize = 65_536;
@@ -83,7 +84,7 @@ pub(super) fn load(path: &Path, flow: &Flow) -> Result<SavedSettings> {
             "a pipe or socket may never be written to, and the program would wait for ever";
         return Err(about(ErrorKind::Config, message));
     }
-    let text = fs::read(path).map_err(|error| failed(path, "read", error))?;
+    let text = read(path, MOST).map_err(|error| failed(path, "read", error))?;
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
         let message = "the settings are not JSON; tune again, which writes the file anew";
         with(ErrorKind::Corrupt, message, error.into())

@@ -114,6 +114,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             .renames(true)
             .buffered(self.most)
             .settings(format_args!("up to {}", self.most))
+            .problem((self.most == 0).then_some("a cache of zero items"))
             .by_position(true)
             .never_blocks(true)
     }

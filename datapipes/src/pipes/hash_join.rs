@@ -161,6 +161,14 @@ pub(super) fn paired<A, B, K: Debug, Out>(
     }
 }
 
+/// Returns the error of a join without a pair, with a key of each input.
+pub(super) fn no_pair<K: Debug>(key: &K, other: &K) -> Error {
+    let message = format!(
+        "no item has a partner: a key of input 0 is {key:?}, and one of input 1 is {other:?}"
+    );
+    Error::not_found(message).fatal()
+}
+
 pub(super) fn twice<K: Debug>(key: &K, item: &Origin) -> Error {
     Error::corrupt(format!("input 1 has the key {key:?} more than once")).of(item)
 }
@@ -246,10 +254,7 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
             TableEntry::Several => None,
         });
         let (_, other) = items.min_by(|(a, _), (b, _)| a.cmp(b))?;
-        let message = format!(
-            "no item has a partner: a key of input 0 is {key:?}, and one of input 1 is {other:?}"
-        );
-        Some(Error::not_found(message).fatal())
+        Some(no_pair(key, other))
     }
 }
 
@@ -355,6 +360,7 @@ where
             .buffered_bytes(self.most_bytes())
             .settings(format_args!("table of {} items{bytes}{strict}", self.items))
             .problem((self.items == 0).then_some("a table of zero items"))
+            .problem((self.bytes == Some(0)).then_some("a table of zero bytes"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use super::hash_join::{
-    Key, LeftJoin, Pair, joins_by_key, pair_weigher, paired, twice, weighed_by_parts,
+    Key, LeftJoin, Pair, joins_by_key, no_pair, pair_weigher, paired, twice, weighed_by_parts,
 };
 use crate::{Context, Error, Graph, Hints, Item, Items, Join, Origin};
 
@@ -116,8 +116,9 @@ where
     ) -> Items<Out> {
         // True if the last item of each input comes again, the first for its key alone; and true if
         // the second was a partner.
-        let (has_last, has_current, used) =
-            or_fail!(cx.restored::<(bool, bool, bool)>()).unwrap_or_default();
+        let restored: Option<(bool, bool, bool)> = or_fail!(cx.restored());
+        let mut has_pairs = restored.is_some() || cx.rank().world > 1;
+        let (has_last, has_current, used) = restored.unwrap_or_default();
         let ((left_key, key_of), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
         let mut right = Right {
             items: right,
@@ -191,12 +192,17 @@ where
                 }
                 let partner = right.partner(&key);
                 if let Some(pair) = paired(&cx, (item, &key), partner, (pair, strict)) {
+                    has_pairs = true;
                     out.emit(pair).await;
                 }
                 last = Some((key, place));
             }
-            let unused = right.current.is_some_and(|current| !current.used);
+            let current = right.current;
+            let unused = current.as_ref().is_some_and(|current| !current.used);
             cx.count_dropped(unused.into());
+            if let (false, Some((key, _)), Some(other)) = (has_pairs, last, current) {
+                out.emit(Err(no_pair(&key, &other.key))).await;
+            }
         })
     }
 
@@ -330,6 +336,19 @@ mod tests {
                 "merge_join_by_key: 1:3: corrupt: input 1 is not sorted: the key 1 comes after 3; sort it, or use `join_by_key`",
             ]
         );
+    }
+
+    #[test]
+    fn keys_of_two_forms_are_an_error_and_no_empty_data_set() {
+        let joined = |rows: Vec<u64>| {
+            Graph::range(5..9).merge_join_by_key(Graph::from_vec(rows), |n| *n, |n| *n)
+        };
+        assert_eq!(
+            joined(vec![1, 2, 10]).collect().unwrap_err().to_string(),
+            "merge_join_by_key: not found: no item has a partner: a key of input 0 is 8, and one of input 1 is 10"
+        );
+        assert!(joined(vec![]).collect().unwrap().is_empty());
+        assert_eq!(joined(vec![1, 8]).collect().unwrap(), [(8, 8)]);
     }
 
     #[test]

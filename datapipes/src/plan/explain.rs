@@ -146,7 +146,7 @@ impl Explain<'_> {
             write!(f, "  {remark}")?;
         }
         if self.settings.resumable
-            && let Some(cost) = self.plan.cost_of_resuming(self.flow, id)
+            && let Some(cost) = (self.plan).cost_of_resuming(self.flow, self.settings, id)
         {
             write!(f, "  ({cost})")?;
         }

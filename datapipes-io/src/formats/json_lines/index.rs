@@ -1,17 +1,16 @@
 //! Positions of the lines of a file of JSON lines.
 
-use std::fs;
 use std::io::BufRead;
 use std::ops::Range;
 use std::path::Path;
 use std::thread::available_parallelism;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, whole_file};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::formats::Codec;
-use crate::replace::replace;
+use crate::replace::{MOST, replace};
 use crate::stores::{Get, Store};
 
 /// Number of bytes that are read and searched at once.
@@ -107,7 +106,7 @@ impl LineIndex {
         let source = Source::of(store, key).await?;
         let file = file.as_ref().to_owned();
         let path = file.clone();
-        let read = move || LineIndex::from_bytes(&fs::read(path).map_err(Error::io)?);
+        let read = move || LineIndex::from_bytes(&whole_file::read(&path, MOST)?);
         match datapipes::blocking(read).await? {
             Ok(index) if (index.size, &index.mark) == (source.size, &source.mark) => {
                 return Ok(LineIndex {

@@ -19,10 +19,10 @@ use crate::{File, FileRef};
 ///
 /// - An archive is read in the pieces in which its store returns it. Those of a local file have 512 KiB,
 ///   then twice as many up to 4 MiB, in memory that is reused, and are read by the workers while reads
-///   seldom wait, as by [`LoadFiles`](crate::LoadFiles). Pieces under 256 KiB are copied into pieces of up to 1 MiB, without
-///   waiting for more bytes. A member is a slice of its piece, or, if it spans pieces, copied together
-///   once. Memory therefore holds one piece of an archive, the members in use, each with its piece, and up
-///   to 256 MiB of pieces to be used again.
+///   seldom wait, as by [`LoadFiles`](crate::LoadFiles). Pieces under 256 KiB are copied into pieces of
+///   up to 1 MiB, without waiting for more bytes. A member is a slice of its piece, or, if it spans
+///   pieces, copied together once. Memory therefore holds one piece of an archive, the members in use, each with its piece, and
+///   up to [`idle_bytes`](StreamUntar::idle_bytes) of pieces to be used again.
 /// - A member larger than [`max_member`](StreamUntar::max_member) is refused before its bytes are
 ///   collected. A size beyond the end of an object of known length is an error at once.
 /// - An archive that is compressed, recognized by its first bytes as by
@@ -59,6 +59,9 @@ impl StreamUntar {
     }
 
     datapipes::setters! {
+        /// Sets the maximum number of bytes in idle pieces; 0 for none. Defaults to 256 MiB.
+        idle_bytes(bytes: usize) => buffers = Buffers::new(bytes);
+
         /// Refuses members of more than `bytes`. Defaults to 8 GiB.
         max_member(bytes: u64) => max_member = bytes;
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{Error, Result, opaque_debug};
+use datapipes::{Error, Result, opaque_debug, whole_file};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3};
 use object_store::azure::{AzureConfigKey as Azure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as Google};
@@ -499,7 +499,7 @@ impl CloudBuilder {
     }
 
     fn file(&self, path: &Path) -> Result<Vec<u8>> {
-        std::fs::read(path)
+        whole_file::read(path, 16 << 20)
             .map_err(|error| Error::io(error).within(path.display()).within(&self.url))
     }
 

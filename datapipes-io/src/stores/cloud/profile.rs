@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use datapipes::whole_file::read_text;
 use datapipes::{Error, Result};
 
 /// Content of a profile. Never printed.
@@ -74,7 +75,7 @@ impl Profile {
 }
 
 fn text(path: &Path) -> Result<Option<String>> {
-    match std::fs::read_to_string(path) {
+    match read_text(path, 1 << 20) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::new(

@@ -17,7 +17,7 @@ use crate::{Hints, Rng, Role, mix_bits};
 /// ```
 /// use datapipes::index::{ClassBalanced, SamplerExt};
 /// let labels = ["cat", "cat", "cat", "dog"];
-/// let order = ClassBalanced::new(labels).indices(4).collect()?;
+/// let order = ClassBalanced::new(labels, 4).indices(4).collect()?;
 /// assert_eq!(order.iter().filter(|&&index| labels[index as usize] == "dog").count(), 2);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
@@ -30,8 +30,8 @@ pub struct ClassBalanced {
 }
 
 impl ClassBalanced {
-    /// Balances samples by their labels; makes as many draws as there are samples.
-    pub fn new<L: Ord>(labels: impl IntoIterator<Item = L>) -> Self {
+    /// Sets the label of each sample, and the number of draws.
+    pub fn new<L: Ord>(labels: impl IntoIterator<Item = L>, draws: u64) -> Self {
         let mut classes = BTreeMap::<L, Vec<u64>>::new();
         let mut samples = 0;
         for label in labels {
@@ -41,13 +41,8 @@ impl ClassBalanced {
         ClassBalanced {
             classes: classes.into_values().collect(),
             samples,
-            draws: samples,
+            draws,
         }
-    }
-
-    /// Sets the number of draws.
-    pub fn draws(self, draws: u64) -> Self {
-        ClassBalanced { draws, ..self }
     }
 }
 
@@ -101,7 +96,7 @@ mod tests {
         let labels: Vec<u64> = (0..60)
             .map(|n| u64::from(n >= 30) + u64::from(n >= 50) + u64::from(n >= 59))
             .collect();
-        let sampler = ClassBalanced::new(labels.iter().copied()).draws(400);
+        let sampler = ClassBalanced::new(labels.iter().copied(), 400);
         let all = drawn(&sampler, 60, 1);
         check_draws(&all);
         for block in all.chunks(4) {
@@ -134,17 +129,17 @@ mod tests {
     #[test]
     fn labels_that_do_not_fit_are_a_problem() {
         assert_eq!(
-            ClassBalanced::new([1, 2]).problem(3).unwrap(),
+            ClassBalanced::new([1, 2], 2).problem(3).unwrap(),
             "2 labels for 3 samples"
         );
-        assert!(ClassBalanced::new([0u8; 0]).problem(0).is_none());
-        assert!(ClassBalanced::new([0u8; 0]).draws(1).problem(0).is_some());
+        assert!(ClassBalanced::new([0u8; 0], 0).problem(0).is_none());
+        assert!(ClassBalanced::new([0u8; 0], 1).problem(0).is_some());
     }
 
     /// A change of this order is a breaking change.
     #[test]
     fn the_order_is_pinned() {
-        let sampler = ClassBalanced::new((0..100).map(|n| n % 7 % 3));
-        assert_eq!(indices(&sampler.draws(6), 100, 0), [92, 48, 79, 68, 34, 50]);
+        let sampler = ClassBalanced::new((0..100).map(|n| n % 7 % 3), 6);
+        assert_eq!(indices(&sampler, 100, 0), [92, 48, 79, 68, 34, 50]);
     }
 }

@@ -230,13 +230,16 @@ fn a_state_that_cannot_be_written_is_said_once_and_tried_again() {
     let folder = Folder::new("unwritable");
     let path = folder.checkpoint();
     let missing = folder.0.join("none").join("run.state");
-    let graph = Graph::range(0..100).batch(4);
-    let problem = DataLoader::builder(graph)
-        .autosave(&missing, 1)
-        .build()
-        .unwrap_err()
-        .to_string();
-    assert!(problem.contains("there is no folder"), "{problem}");
+    for (path, said) in [
+        (&*missing, "there is no folder"),
+        (&folder.0, "it exists, and is no regular file"),
+        (Path::new("/"), "it names no file"),
+    ] {
+        let graph = Graph::range(0..100).batch(4);
+        let problem = DataLoader::builder(graph).autosave(path, 1).build();
+        let problem = problem.unwrap_err().to_string();
+        assert!(problem.contains(said), "{problem}");
+    }
 
     let loader = loader(&path, 5);
     let whole = Vec::from_iter(loader.epoch(0).blocking().map(Result::unwrap));

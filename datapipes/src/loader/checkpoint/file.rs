@@ -1,12 +1,14 @@
 //! A checkpoint in a file.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use super::Checkpoint;
-use crate::loader::whole_file::replace;
+use crate::whole_file::{read, replace};
 use crate::{Error, ErrorKind, Result};
+
+/// Maximum size of a file that is read.
+const MOST: u64 = 1 << 30;
 
 impl Checkpoint {
     /// Writes the checkpoint to a file, whole or not at all: to another file next to it, which
@@ -25,11 +27,11 @@ impl Checkpoint {
     /// Reads the checkpoint that was [saved](Checkpoint::save) to a file.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no file, [`ErrorKind::Io`] if it cannot be read, and the
-    /// errors of [`from_bytes`](Checkpoint::from_bytes); with the path.
+    /// [`ErrorKind::NotFound`] if there is no file, [`ErrorKind::Io`] if it cannot be read or is
+    /// larger than 1 GiB, and the errors of [`from_bytes`](Checkpoint::from_bytes); with the path.
     pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
         let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|error| failed("read", path, error))?;
+        let bytes = read(path, MOST).map_err(|error| failed("read", path, error))?;
         Checkpoint::from_bytes(&bytes).map_err(|error| error.within(path.display()))
     }
 }

@@ -22,9 +22,11 @@ impl Stats {
     /// ```
     pub fn advice(&self) -> Vec<String> {
         if self.delivered == 0 {
-            return vec![
-                "No item was delivered, so nothing can be said about the pace.".to_owned(),
-            ];
+            let none = "No item was delivered, so nothing can be said about the pace".to_owned();
+            let why = self.emptied().map(|emptied| format!("{none}: {emptied}."));
+            let mut advice = vec![why.unwrap_or(none + ".")];
+            advice.extend(self.skips_in_a_sentence());
+            return advice;
         }
         let mut advice = vec![self.pace_in_sentences()];
         advice.extend(self.useful_worker());
@@ -68,17 +70,17 @@ impl Stats {
                 limit as f64 / f64::from(1 << 20)
             ));
         }
-        if self.skipped > 0 {
-            let most = self.skips.iter().max_by_key(|skips| skips.items);
-            let of = most.map_or(String::new(), |skips| {
-                format!(", most of them in `{}` ({})", skips.node, skips.kind)
-            });
-            advice.push(format!(
-                "{} items failed and were skipped{of}.",
-                self.skipped
-            ));
-        }
+        advice.extend(self.skips_in_a_sentence());
         advice
+    }
+
+    fn skips_in_a_sentence(&self) -> Option<String> {
+        let most = self.skips.iter().max_by_key(|skips| skips.items);
+        let of = most.map_or(String::new(), |skips| {
+            format!(", most of them in `{}` ({})", skips.node, skips.kind)
+        });
+        let said = || format!("{} items failed and were skipped{of}.", self.skipped);
+        (self.skipped > 0).then(said)
     }
 
     /// Returns what a cache after the slowest node of a segment would give, if it is worth it.

@@ -143,7 +143,7 @@ impl Stats {
 
     /// Returns the share of the time in which the futures of a segment were polled, all by one thread; 0
     /// if they were on the workers for a while, which shows if one thread could not have done it.
-    fn runtime_share(&self, segment: &SegmentStats) -> f64 {
+    pub(super) fn runtime_share(&self, segment: &SegmentStats) -> f64 {
         let share = segment.busy.as_secs_f64() / self.wall.as_secs_f64().max(1e-9);
         if share > 1.05 { 0.0 } else { share.min(1.0) }
     }
@@ -159,8 +159,26 @@ impl Stats {
         self.slowest_node().map_or("", |at| &self.nodes[at].name)
     }
 
+    /// Returns the node that left out all items that came to it, in words, if that is why none was
+    /// delivered.
+    pub(in crate::loader) fn emptied(&self) -> Option<String> {
+        let left_out = |node: &&NodeStats| node.items == 0 && node.dropped > 0;
+        let node = self
+            .nodes
+            .iter()
+            .find(left_out)
+            .filter(|_| self.delivered == 0)?;
+        Some(format!(
+            "`{}` left out every item ({})",
+            node.name, node.dropped
+        ))
+    }
+
     /// Returns the part that sets the pace, in words.
     pub(super) fn find_bottleneck(&self) -> String {
+        if let Some(emptied) = self.emptied() {
+            return format!("no item was delivered: {emptied}");
+        }
         let said = self.say_pace();
         format!("{}: {}", said.subject, said.figures)
     }

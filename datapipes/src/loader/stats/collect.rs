@@ -133,7 +133,7 @@ impl Stats {
     }
 
     /// Returns the figures of one rank, without those derived from others.
-    fn of(run: &EpochRun) -> Stats {
+    pub(in crate::loader) fn of(run: &EpochRun) -> Stats {
         let Engine { flow, plan, .. } = &*run.engine;
         let ((held, most), bytes) = run.bytes();
         let inclusive: Vec<u64> = run

@@ -293,8 +293,15 @@ impl<'a> Model<'a> {
     /// Adds a segment of I/O: its requests, and what it reads from.
     fn add_requests(&self, of: SegmentChange<'a>, round_trip: Option<Duration>, sum: &mut Sum<'a>) {
         let SegmentChange { segment, nodes, .. } = of;
-        // Polls of requests are no work of the pool, but take a core.
-        sum.computed += self.per_batch(segment.busy);
+        // Polls of requests take a core: one thread's, unless they were on the workers for a while.
+        let polled = self.per_batch(segment.busy);
+        sum.computed += polled;
+        if self.stats.runtime_share(segment) > 0.0 {
+            let name = format!("the thread of the async runtime, with the futures of {nodes}");
+            (sum.parts).push(part(PartKind::Thread, name, polled, of.slowest));
+        } else {
+            sum.work += polled;
+        }
         // Items of short requests share a morsel, one after another.
         let (requests, part_of, more) = match round_trip {
             None => (segment.morsels as f64 / self.batches, 1.0, 0.0),

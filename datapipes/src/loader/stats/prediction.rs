@@ -49,7 +49,7 @@ pub enum PartKind {
     Workers,
     /// The cores of the machine, for work that computes.
     Cores,
-    /// A thread that runs what looks at the stream as a whole.
+    /// A thread that runs what looks at the stream as a whole, or the futures of a segment of I/O.
     Thread,
     /// A segment in processes of its own, or with a number of morsels in flight that was given.
     Segment(char),

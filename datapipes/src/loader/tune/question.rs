@@ -8,7 +8,7 @@ use super::{Tuner, Tuning};
 use crate::loader::DataLoader;
 use crate::loader::blame::{TUNE, begin_answer, write_answer};
 use crate::loader::settings_file::check_path;
-use crate::loader::whole_file::{probe, replace_shared};
+use crate::whole_file::{probe, replace_shared};
 use crate::{BoxError, Error, Result};
 
 /// `grid` or `search`.

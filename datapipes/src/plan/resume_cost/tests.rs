@@ -120,6 +120,18 @@ fn no_more_is_taken_again_than_the_plan_says() {
     }
 }
 
+#[test]
+fn no_more_than_the_whole_epoch_is_said_to_be_made_again() {
+    let graph = Graph::range(0..20).shuffle(1000).batch(8);
+    let loader = DataLoader::builder(graph).workers(0).resumable();
+    let plan = loader.build().unwrap().explain();
+    assert_eq!(
+        (said(&plan, "shuffle"), said(&plan, "batch")),
+        (20, 20),
+        "{plan}"
+    );
+}
+
 /// The distance between two saved positions is at most the printed one.
 #[test]
 fn places_are_kept_no_further_apart() {

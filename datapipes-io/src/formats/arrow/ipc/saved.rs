@@ -1,13 +1,14 @@
 //! Data sets that the Hugging Face library `datasets` saved to a folder.
 
-use std::fs;
 use std::path::Path;
 
+use datapipes::whole_file::read;
 use datapipes::{Error, Indexed, Result};
 use serde::Deserialize;
 
 use super::ArrowIpc;
 use crate::formats::Row;
+use crate::replace::MOST;
 use crate::stores::local::is_inside;
 
 /// State of a data set in `state.json`.
@@ -59,7 +60,7 @@ impl ArrowIpc {
         let folder = folder.as_ref();
         let path = folder.join("state.json");
         let within = |error: Error| error.within(path.display());
-        let text = fs::read(&path).map_err(|error| {
+        let text = read(&path, MOST).map_err(|error| {
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             match splits(folder).filter(|_| missing) {
                 Some(splits) => Error::not_found(format!(
@@ -91,7 +92,7 @@ impl ArrowIpc {
 
 /// Returns the names of the splits of a folder.
 fn splits(folder: &Path) -> Option<String> {
-    let text = fs::read(folder.join("dataset_dict.json")).ok()?;
+    let text = read(&folder.join("dataset_dict.json"), MOST).ok()?;
     let Splits { splits } = serde_json::from_slice(&text).ok()?;
     Some(splits.join(", "))
 }

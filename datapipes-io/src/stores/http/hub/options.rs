@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use datapipes::whole_file::read_text;
 use datapipes::{ErrorKind, Result};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -209,7 +209,7 @@ fn token(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<String> {
                 })?;
                 Some(below(home, "token"))
             })?;
-            fs::read_to_string(expanded(&file)).ok()
+            read_text(&expanded(&file), 1 << 20).ok()
         }
     };
     text.map(|text| text.trim().to_owned())
@@ -227,6 +227,7 @@ fn expanded(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn the_token_is_where_the_official_client_has_it() {

@@ -338,12 +338,7 @@ fn data_by_index_goes_on() {
             .fetch()
             .repeat(2)
     });
-    goes_on(|| {
-        ClassBalanced::new(vec![0, 0, 1, 0])
-            .draws(20)
-            .indices(4)
-            .batch(3)
-    });
+    goes_on(|| ClassBalanced::new(vec![0, 0, 1, 0], 20).indices(4).batch(3));
     goes_on(|| {
         Indexed::from_fn(20, |n| async move {
             if n % 7 == 3 { Err("bad") } else { Ok(n) }

@@ -140,6 +140,18 @@ fn requests_need_their_round_trips_divided_by_those_in_flight() {
 }
 
 #[test]
+fn futures_that_compute_have_one_thread_however_many_are_in_flight() {
+    let mut stats = figures();
+    stats.segments[0].busy = Duration::from_secs(16);
+    let more = stats.what_if().unwrap().cores(1000);
+    check(
+        &more.workers(400).concurrency(1000),
+        160.0,
+        PartKind::Thread,
+    );
+}
+
+#[test]
 fn work_that_computes_has_the_cores_and_work_that_waits_has_not() {
     // 20 ms of computing, 5 ms on the thread, and the polls of the requests.
     let one = what_if().workers(400).concurrency(1000).cores(1);

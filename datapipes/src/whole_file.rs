@@ -1,10 +1,9 @@
-//! Files that are written whole or not at all.
+//! Files that are read whole, or written whole or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-#[cfg(feature = "tune")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Length in bytes from which a name is long; most file systems take 255.
@@ -12,13 +11,12 @@ const LONG: usize = 128;
 
 /// Writes a file beside `path`, `.name.new`, which replaces it once everything is on the disk. For
 /// one writer: what it leaves there if it is killed is written over the next time.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_by(&beside(path, ""), path, bytes)
 }
 
 /// Does as [`replace`], for a path that several ranks may write to at the same time.
-#[cfg(feature = "tune")]
-pub(super) fn replace_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path, &unique());
     let replaced = replace_by(&beside, path, bytes);
     if replaced.is_err() {
@@ -37,8 +35,7 @@ fn replace_by(beside: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Fails if [`replace`] would fail, as far as that can be known before: for the begin of work whose
 /// result goes to the path.
-#[cfg(feature = "tune")]
-pub(super) fn probe(path: &Path) -> io::Result<()> {
+pub fn probe(path: &Path) -> io::Result<()> {
     check_regular(path)?;
     let beside = beside(path, &unique());
     File::create(&beside)?;
@@ -47,7 +44,7 @@ pub(super) fn probe(path: &Path) -> io::Result<()> {
 
 /// Fails if the path names no file, or if something else than a file is there: a device such as
 /// `/dev/null` would be gone.
-fn check_regular(path: &Path) -> io::Result<()> {
+pub fn check_regular(path: &Path) -> io::Result<()> {
     if path.file_name().is_none() {
         let message = "it names no file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -57,6 +54,32 @@ fn check_regular(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
     Ok(())
+}
+
+/// Reads a file to its end. Fails if it has more than `most` bytes, or if it is no regular file and has
+/// more than 1 MiB: a device such as `/dev/zero` has no end.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let found = fs::metadata(path)?;
+    let most = match found.is_file() {
+        true => most,
+        false => most.min(1 << 20),
+    };
+    let mut bytes = Vec::new();
+    if found.len() <= most {
+        let mut file = File::open(path)?.take(most.saturating_add(1));
+        file.read_to_end(&mut bytes)?;
+    }
+    if found.len().max(bytes.len() as u64) > most {
+        let message = format!("it has more than {most} bytes, too many for what it is to be");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+/// Does as [`read`], for text in UTF-8.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    let text = String::from_utf8(read(path, most)?);
+    text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
 /// Returns `folder/.name.new`, with something before its ending. A long name is replaced by its hash:
@@ -74,7 +97,6 @@ fn beside(path: &Path, middle: &str) -> PathBuf {
 }
 
 /// Returns a part of a name that no other call returns, in this process or in another one.
-#[cfg(feature = "tune")]
 fn unique() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -96,5 +118,22 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     match cfg!(unix) {
         true => File::open(folder)?.sync_all(),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn what_has_no_end_is_not_read() {
+        let zero = read(Path::new("/dev/zero"), u64::MAX).unwrap_err();
+        assert_eq!(zero.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read_text(Path::new("/dev/null"), 9).unwrap(), "");
+        let own = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/whole_file.rs"));
+        let len = fs::metadata(own).unwrap().len();
+        assert_eq!(read(own, len).unwrap().len() as u64, len);
+        assert!(read(own, len - 1).is_err());
     }
 }
