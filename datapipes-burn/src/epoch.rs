@@ -175,7 +175,7 @@ impl<'a, O: Send + 'static> Batches<'a, O> {
         };
         self.waits.epochs = 1;
         self.waits.wall = begun.elapsed();
-        let mut all = lock(&self.all_waits);
+        let mut all = lock(self.all_waits);
         all.add(&std::mem::take(&mut self.waits));
     }
 }
