@@ -302,7 +302,7 @@ impl Padding {
                 Some(length) => length,
                 // A product that overflows is rejected below as too large.
                 None if pads(axis) => longest
-                    .checked_next_multiple_of(self.multiple.max(1))
+                    .checked_next_multiple_of(self.multiple)
                     .unwrap_or(usize::MAX),
                 None => longest,
             });
