@@ -114,11 +114,12 @@ where
         cx: &Context,
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
-        // True if the last item of each input comes again, the first for its key alone; and true if
-        // the second was a partner.
-        let restored: Option<(bool, bool, bool)> = or_fail!(cx.restored());
-        let mut has_pairs = restored.is_some() || cx.rank().world > 1;
-        let (has_last, has_current, used) = restored.unwrap_or_default();
+        // True if the last item of each input comes again, the first for its key alone; true if the
+        // second was a partner; and true if there was a pair.
+        let restored: Option<(bool, bool, bool, bool)> = or_fail!(cx.restored());
+        let (has_last, has_current, used, mut has_pairs) = restored.unwrap_or_default();
+        // Another rank may have the pairs.
+        has_pairs |= cx.rank().world > 1;
         let ((left_key, key_of), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
         let mut right = Right {
             items: right,
@@ -159,6 +160,7 @@ where
                         last.is_some(),
                         current.is_some(),
                         current.is_some_and(|current| current.used),
+                        has_pairs,
                     )
                 });
                 let place = cx.position(0);
