@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all.
+//! Files that are written whole or not at all, and the bound of those that are read whole.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use datapipes::whole_file::replace_shared;
 use datapipes::{Error, Result};
 
-/// Maximum size of a file that is read whole: a lock has a line for each file.
-pub(crate) const MOST: u64 = 16 << 30;
+/// Maximum number of bytes of a file that is read whole: a lock has a line for each file.
+pub(crate) const MOST: u64 = 4 << 30;
 
 /// Writes a small file beside `path`, and renames it to `path` once it is on the disk: a concurrent
 /// reader sees the old or the new content.

@@ -9,9 +9,10 @@ use crate::{Error, Result};
 
 /// A retry policy: the number of attempts, and the pauses between them.
 ///
-/// Each pause is drawn uniformly between 1.5 and 3 times the previous one, and never exceeds
-/// [`most`](Backoff::most): the pauses grow whatever is drawn, so that every request outlasts the
-/// restart of a service, and clients that failed at the same time do not retry at the same time.
+/// Each pause is drawn uniformly between half of a bound and that bound, which is three times the
+/// previous pause, and at most [`most`](Backoff::most). The first is between [`first`](Backoff::first)
+/// and twice that. Pauses therefore grow at least by half until they come near the maximum, and clients
+/// that failed at the same time do not retry at the same time.
 ///
 /// # Examples
 /// ```
@@ -42,8 +43,8 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// Returns a policy of 10 attempts, pauses of 100 ms to 15 s, and a deadline of 3 minutes. The ten
-    /// take 48 s on average, and in one of a hundred cases less than 30 s.
+    /// Returns a policy of 10 attempts, pauses of 100 ms to 15 s, and a deadline of 3 minutes. The nine
+    /// pauses take 48 s together on average, less than 30 s in one of 140 cases, and at least 7 s.
     fn default() -> Self {
         Backoff {
             tries: 10,

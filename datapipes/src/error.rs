@@ -206,6 +206,7 @@ impl Error {
             Io::PermissionDenied => ErrorKind::Denied,
             Io::UnexpectedEof => ErrorKind::Truncated,
             Io::InvalidData => ErrorKind::Corrupt,
+            Io::FileTooLarge => ErrorKind::Limit,
             Io::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::Io,
         };

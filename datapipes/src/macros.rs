@@ -1,9 +1,9 @@
 //! Macros for what many types of all crates implement in the same way; not part of the interface.
 
 /// Implements `Wire` for a struct: its fields in sequence. Also defines the struct, if that stands
-/// here. A field after a semicolon is not sent, and the receiver sets it to the given value. A
-/// constructor after `by` makes the struct of what was received, or refuses it. A field in another
-/// encoding names its functions: `key: encode_key, decode_key`.
+/// here. A field after a semicolon is not sent, and the receiver sets it to the given value. With
+/// `by make`, decoding calls `make(fields, ..)`, which may fail. A field in another encoding names its
+/// functions: `key: encode_key, decode_key`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! wire_struct {
@@ -120,8 +120,8 @@ macro_rules! opaque_debug {
     (@of $this:ident $field:ident $($value:tt)+) => { $this.$($value)+ };
 }
 
-/// Implements `Clone` by the fields, all of which are listed, for any parameters: a derived one would ask
-/// for parameters that are `Clone`.
+/// Implements `Clone` field by field, without requiring that the parameters are `Clone`, as a derived one
+/// would. All fields have to be listed.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! clone_fields {

@@ -454,8 +454,8 @@ impl Tensor {
         Ok(row)
     }
 
-    /// Returns neighbours along the first axis, such as a window of a series: shared if this tensor
-    /// is, else a copy.
+    /// Returns a range of rows, which is a slice of the first axis, such as a window of a series: shared
+    /// if this tensor is, else a copy.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) for a scalar, and for a range that ends past the
@@ -474,7 +474,7 @@ impl Tensor {
         };
         if range.start > range.end || range.end > rows {
             return Err(Error::shape(format!(
-                "rows {} to {} of shape {:?}",
+                "rows {}..{} of shape {:?}",
                 range.start, range.end, self.shape
             )));
         }

@@ -1,10 +1,11 @@
 //! Files that are read whole, or written whole or not at all.
 
+use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Length in bytes from which a name is long; most file systems take 255.
 const LONG: usize = 128;
@@ -57,20 +58,21 @@ pub fn check_regular(path: &Path) -> io::Result<()> {
 }
 
 /// Reads a file to its end. Fails if it has more than `most` bytes, or if it is no regular file and has
-/// more than 1 MiB: a device such as `/dev/zero` has no end.
+/// more than 64 MiB: a device such as `/dev/zero` has no end.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     let most = match found.is_file() {
         true => most,
-        false => most.min(1 << 20),
+        false => most.min(64 << 20),
     };
     let mut bytes = Vec::new();
     if found.len() <= most {
+        bytes.reserve_exact(found.len() as usize);
         let mut file = File::open(path)?.take(most.saturating_add(1));
         file.read_to_end(&mut bytes)?;
     }
     if found.len().max(bytes.len() as u64) > most {
-        let message = format!("it has more than {most} bytes, too many for what it is to be");
+        let message = format!("it has more than {most} bytes, the limit for such a file");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
@@ -96,11 +98,10 @@ fn beside(path: &Path, middle: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Returns a part of a name that no other call returns, in this process or in another one.
+/// Returns a random part of a name: processes in containers, or of several machines, may write to one
+/// folder and have the same number.
 fn unique() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!(".{}-{next}", std::process::id())
+    format!(".{:016x}", RandomState::new().build_hasher().finish())
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -109,16 +110,25 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Syncs the folder, so that the new name is on the disk, too, where folders can be opened.
+/// Syncs the folder, so that the new name is on the disk, too, where folders can be opened and synced.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    match cfg!(unix) {
-        true => File::open(folder)?.sync_all(),
-        false => Ok(()),
+    if !cfg!(unix) {
+        return Ok(());
     }
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // A folder that may not be read, or whose file system has no such call: the file is in its place.
+        Err(error) if is_refusal(error.kind()) => Ok(()),
+        synced => synced,
+    }
+}
+
+fn is_refusal(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(kind, PermissionDenied | InvalidInput | Unsupported)
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl Boxes {
 
 wire_struct!(Boxes { width, height, corners } by Boxes::new);
 
-// Fails unless the numbers are finite and in order.
+/// Fails unless the numbers are finite and in order.
 fn check(index: usize, corner: [f32; 4]) -> Result<()> {
     let [left, top, right, bottom] = corner;
     if corner.iter().all(|value| value.is_finite()) && left <= right && top <= bottom {

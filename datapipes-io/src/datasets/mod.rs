@@ -63,8 +63,8 @@ pub struct Labelled<T, L> {
     pub labels: Vec<L>,
     /// Names of the labels: label `n` has the `n`-th name. Empty if the files contain no names.
     pub classes: Vec<String>,
-    /// Names of the samples, in their order: of a folder the paths of the files below it. Empty if the
-    /// samples have no files of their own.
+    /// Names of the samples, in their order: for [`image_folder`], paths in the folder. Empty for data
+    /// sets whose samples are no files.
     pub names: Arc<[String]>,
 }
 

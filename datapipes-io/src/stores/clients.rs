@@ -2,11 +2,10 @@
 
 use std::sync::Mutex;
 
+use datapipes::lock;
 use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use tokio::runtime::{Handle, Id};
-
-use datapipes::lock;
 
 /// HTTP clients with the same settings, one for each tokio runtime that uses them.
 ///

@@ -23,7 +23,8 @@ use crate::Tokens;
 /// frequent ones. Not so with [`offsets`] or [`add_special_tokens`], and for texts
 /// that contain special tokens, or that are normalized before (Qwen) and change by it.
 ///
-/// Several graphs share one, with its words, in an [`Arc`](std::sync::Arc), which is a tokenizer, too.
+/// To share a tokenizer and its words among several graphs, give them clones of one
+/// [`Arc`](std::sync::Arc) of it.
 ///
 /// A file decides what becomes of a text, and so how much memory it takes: normalizers that replace
 /// a letter by several, one after another, are not bounded.
@@ -51,8 +52,8 @@ impl HfTokenizer {
     /// Reads a file `tokenizer.json`.
     ///
     /// # Errors
-    /// `NotFound`, `Denied` or `Io` if the file cannot be read, `Corrupt` if it is no tokenizer;
-    /// with its path.
+    /// `NotFound`, `Denied` or `Io` if the file cannot be read, `Limit` if it has more than 1 GiB,
+    /// `Corrupt` if it is no tokenizer; with its path.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let named = |error: Error| {

@@ -36,7 +36,7 @@ use crate::{Error, Item, Result};
 /// most a sixty-fourth of the number before it. Near files that one batch needs are read several at a
 /// time, too.
 ///
-/// An epoch that gives nothing since a node left out every item, such as a filter that matches none or
+/// An epoch that gives nothing since a node left out all items, such as a filter that matches none or
 /// a batch that is never full, ends with a warning of `tracing` that names the node.
 ///
 /// An epoch cannot be read inside a function of its own loader's graph. Nor can it be read inside a

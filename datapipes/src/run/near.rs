@@ -28,6 +28,8 @@ const SLEPT_NS: i64 = 250_000;
 /// Most nanoseconds of a sleep that count: the holder of a lock may have lost its core for a whole time
 /// slice, while a disk or a network makes most of the works sleep.
 const MOST_SLEEP_NS: i64 = 350_000;
+/// Duration of waits that count whole: no lock is held for so long.
+const WHOLE_NS: i64 = MOST_NS / 4 * 3;
 /// Least duration of work that has waited where the system does not count sleeps.
 const LONG_NS: i64 = FAR_NS;
 
@@ -40,7 +42,7 @@ const SHORT_AFTER_WAIT: i32 = 4096;
 /// Recent waits of the blocking work of a segment, passed on to the next epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// Nanoseconds waited less those worked.
+    /// Nanoseconds of the waits that count, less those worked.
     excess: AtomicI64,
     far: AtomicBool,
     /// True if the last work that waited did so for long, so that what it waits for is distant.
@@ -68,8 +70,8 @@ impl Waits {
         self.learn(MOST_NS);
     }
 
-    /// Adds nanoseconds waited, or subtracts nanoseconds worked. One long wait alone may be an
-    /// accident.
+    /// Adds nanoseconds waited, or subtracts nanoseconds worked. A single wait, however long, may be
+    /// an accident.
     fn learn(&self, change: i64) {
         let next = |excess: i64| (excess + change).clamp(0, MOST_NS);
         let before = self
@@ -165,16 +167,17 @@ impl Sleeps {
     fn waited(self, before: Option<Sleeps>, ns: i64) -> i64 {
         match before {
             Some(before) if self.sleeps != 0 => {
-                // One of many files may have slept for a moment, so only the time without a core counts.
+                // Work on many files may include one short sleep, so only the time without a core counts.
                 let waited = (ns - (self.cpu_ns - before.cpu_ns)).clamp(0, ns);
                 let sleeps = self.sleeps - before.sleeps;
                 match sleeps > 0 && waited >= SLEPT_NS || self.reads != before.reads {
-                    true => waited.min(sleeps.max(1) * MOST_SLEEP_NS),
+                    true if waited < WHOLE_NS => waited.min(sleeps.max(1) * MOST_SLEEP_NS),
+                    true => waited,
                     false => 0,
                 }
             }
-            None if self.sleeps != 0 && ns >= LONG_NS => MOST_SLEEP_NS,
-            // The system does not count them.
+            None if self.sleeps != 0 && (LONG_NS..WHOLE_NS).contains(&ns) => MOST_SLEEP_NS,
+            // The system does not count sleeps, or the work took long.
             _ if ns >= LONG_NS => ns,
             _ => 0,
         }
@@ -191,7 +194,7 @@ impl Sleeps {
         Sleeps {
             sleeps: usage.ru_nvcsw as i64,
             reads: usage.ru_inblock as i64,
-            // That of the other call is as old as the last tick of the scheduler.
+            // The CPU times of `getrusage` may be as old as the last tick of the scheduler.
             cpu_ns: thread_cpu_ns().map_or(0, |ns| ns as i64),
         }
     }
@@ -298,7 +301,8 @@ mod tests {
         // Much work with a moment of sleep; work that lost its core; a lock whose holder did; a disk.
         assert_eq!(after(1, 900_000, 1_000_000), 0);
         assert_eq!(after(0, 100_000, 3_000_000), 0);
-        assert_eq!(after(1, 100_000, 3_000_000), MOST_SLEEP_NS);
+        assert_eq!(after(1, 100_000, 2_900_000), MOST_SLEEP_NS);
+        assert_eq!(after(1, 100_000, MOST_NS), MOST_NS - 100_000);
         assert_eq!(after(20, 500_000, 4_500_000), 4_000_000);
         let read = Sleeps { reads: 8, ..before };
         assert_eq!(read.waited(Some(before), 80_000), 80_000);

@@ -5,7 +5,6 @@ use std::io::{self, BufRead, ErrorKind, Read};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-
 use datapipes::lock;
 
 /// Input of a decoder. If the next piece has not arrived yet, reading fails with

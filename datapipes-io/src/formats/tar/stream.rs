@@ -17,9 +17,9 @@ use crate::{File, FileRef};
 /// Opens tar archives while they arrive; see
 /// [`FileGraphExt::stream_untar`](crate::FileGraphExt::stream_untar).
 ///
-/// - An archive is read in the pieces in which its store returns it. Those of a local file have 512 KiB,
-///   then twice as many up to 4 MiB, in memory that is reused, and are read by the workers while reads
-///   seldom wait, as by [`LoadFiles`](crate::LoadFiles). Pieces under 256 KiB are copied into pieces of
+/// - An archive is read in the pieces in which its store returns it. Those of a local file of
+///   more than 4 MiB have 512 KiB at first, and double up to 4 MiB. Their memory is reused, and they are
+///   read by the workers while reads seldom wait, as by [`LoadFiles`](crate::LoadFiles). Pieces under 256 KiB are copied into pieces of
 ///   up to 1 MiB, without waiting for more bytes. A member is a slice of its piece, or, if it spans
 ///   pieces, copied together once. Memory therefore holds one piece of an archive, the members in use, each with its piece, and
 ///   up to [`idle_bytes`](StreamUntar::idle_bytes) of pieces to be used again.

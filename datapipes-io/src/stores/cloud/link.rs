@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use datapipes::lock;
 use futures::StreamExt;
 use object_store::client::{
     ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest,
@@ -23,7 +24,6 @@ use reqwest::header::RANGE;
 
 use crate::stores::clients::Clients;
 use crate::stores::retry_after::retry_after;
-use datapipes::lock;
 
 /// Failed answer to a request.
 #[derive(Clone, Debug, Default)]

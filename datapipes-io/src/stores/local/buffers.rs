@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
-
-use datapipes::lock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use datapipes::lock;
 
 /// Most bytes of idle buffers of a pool, unless a user says otherwise.
 pub(crate) const MOST_IDLE: usize = 256 << 20;

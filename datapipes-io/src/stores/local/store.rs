@@ -59,8 +59,8 @@ pub struct Local {
     buffers: Arc<Buffers>,
 }
 
-/// Number of bytes read first. Each read after it is twice as long, so that the first items of an
-/// archive come soon, up to [`PIECE`], since a member on the border of two pieces is copied.
+/// Number of bytes read first of more than [`PIECE`], so that the first items of an archive come soon.
+/// Each read after it is twice as long, up to that, since a member on the border of two pieces is copied.
 const FIRST: u64 = 512 << 10;
 /// Maximum number of bytes read at once.
 const PIECE: u64 = 4 << 20;
@@ -235,7 +235,11 @@ fn open(path: &Path, get: Get, buffers: Arc<Buffers>) -> io::Result<Result<Opene
         file,
         version,
         left: range.clone(),
-        next: FIRST,
+        next: if range.end - range.start > PIECE {
+            FIRST
+        } else {
+            PIECE
+        },
         buffers,
     };
     Ok(reader.next()?.map(|first| Opened {

@@ -58,7 +58,7 @@ impl<K> SplitSample<K> {
 /// Divides samples into parts.
 ///
 /// - The same samples, settings and seed give the same parts, in whatever order the samples come.
-///   This never changes.
+///   This never changes. What follows holds without [`stable`](Splitter::stable).
 /// - Samples of one [entity](SplitSample::entity) stay together. The fractions are then met as nearly as
 ///   whole entities allow: without [`balance_classes`](Splitter::balance_classes), the size of a
 ///   part is off by at most the size of the largest entity (but no part is empty).
@@ -142,7 +142,8 @@ impl Splitter {
         /// its key. Sizes and class mixes are therefore right on average alone, to some per cent for
         /// some thousand samples; [`balance_classes`](Splitter::balance_classes) has no effect, and a
         /// part of few samples may be empty. Keys must be names that stay, such as paths or UUIDs, not
-        /// positions.
+        /// positions. With a limit on classes, such as [`max_per_class`](Splitter::max_per_class), a sample
+        /// may be left out or taken in when others come, but never goes to another part.
         ///
         /// # Examples
         /// ```
@@ -242,14 +243,13 @@ impl Splitter {
         }
         let fractions: Vec<f64> = self.parts.iter().map(|(_, fraction)| *fraction).collect();
         let part_of = if self.stable {
-            let rank_of = |unit: &Vec<usize>| {
+            let part_of = |unit: &Vec<usize>| {
                 let first = unit[0];
-                rank(samples[first].entity.as_ref().unwrap_or(&texts[first]))
+                let rank = rank(samples[first].entity.as_ref().unwrap_or(&texts[first]));
+                // Samples that a limit on their class has kept are those of low ranks.
+                part_at(mix_bits(rank), &fractions)
             };
-            units
-                .iter()
-                .map(|unit| part_at(rank_of(unit), &fractions))
-                .collect()
+            units.iter().map(part_of).collect()
         } else {
             assign::assign(&units, &classes, names.len(), &fractions, self.balanced)
         };

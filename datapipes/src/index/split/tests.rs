@@ -380,6 +380,11 @@ fn a_stable_split_keeps_samples_in_their_parts_when_others_come() {
     );
     assert_eq!(few.keys("train").unwrap(), more.keys("train").unwrap());
     assert_eq!(few.keys("val").unwrap()[..5], [29, 33, 38, 39, 55]);
+
+    // Those that a limit keeps are divided as the others.
+    let samples = (0..10_000u64).map(|n| SplitSample::new(n).class(n % 2));
+    let limited = of(0.5).max_per_class(500).split(samples).unwrap();
+    assert!(limited.keys("val").unwrap().len().abs_diff(500) < 60);
 }
 
 proptest! {

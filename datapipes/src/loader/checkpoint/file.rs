@@ -27,8 +27,8 @@ impl Checkpoint {
     /// Reads the checkpoint that was [saved](Checkpoint::save) to a file.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no file, [`ErrorKind::Io`] if it cannot be read or is
-    /// larger than 1 GiB, and the errors of [`from_bytes`](Checkpoint::from_bytes); with the path.
+    /// [`ErrorKind::NotFound`] if there is no file, [`ErrorKind::Io`] if it cannot be read,
+    /// [`ErrorKind::Limit`] if it is larger than 1 GiB, and the errors of [`from_bytes`](Checkpoint::from_bytes); with the path.
     pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
         let path = path.as_ref();
         let bytes = read(path, MOST).map_err(|error| failed("read", path, error))?;

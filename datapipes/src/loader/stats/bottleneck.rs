@@ -162,16 +162,10 @@ impl Stats {
     /// Returns the node that left out all items that came to it, in words, if that is why none was
     /// delivered.
     pub(in crate::loader) fn emptied(&self) -> Option<String> {
-        let left_out = |node: &&NodeStats| node.items == 0 && node.dropped > 0;
-        let node = self
-            .nodes
-            .iter()
-            .find(left_out)
-            .filter(|_| self.delivered == 0)?;
-        Some(format!(
-            "`{}` left out every item ({})",
-            node.name, node.dropped
-        ))
+        let left_out = |node: &&NodeStats| (node.items, node.errors) == (0, 0) && node.dropped > 0;
+        let node = self.nodes.iter().find(left_out);
+        let NodeStats { name, dropped, .. } = node.filter(|_| self.delivered == 0)?;
+        Some(format!("`{name}` left out all {dropped} items"))
     }
 
     /// Returns the part that sets the pace, in words.

@@ -80,6 +80,11 @@ struct Sum<'a> {
     computed: f64,
     /// Time if everything ran on the consumer's thread.
     serial: f64,
+    /// Polls of futures by the one thread of the async runtime, the nodes of these, and the slowest of
+    /// the first ones.
+    polled: f64,
+    polled_of: Vec<String>,
+    slowest_polled: Option<&'a NodeStats>,
     /// Bytes of the epoch.
     memory: f64,
 }
@@ -263,6 +268,9 @@ impl<'a> Model<'a> {
             slowest: (0.0, None),
             computed: on_threads,
             serial: on_threads,
+            polled: 0.0,
+            polled_of: Vec::new(),
+            slowest_polled: None,
             memory: self.stats.memory.most as f64,
         };
         for (number, segment) in self.active_segments() {
@@ -287,6 +295,12 @@ impl<'a> Model<'a> {
                 Work::Cpu => self.add_work(of, &mut sum),
             }
         }
+        if sum.polled > 0.0 {
+            let nodes = sum.polled_of.join(", and of ");
+            let name = format!("the thread of the async runtime, with the futures of {nodes}");
+            let part = part(PartKind::Thread, name, sum.polled, sum.slowest_polled);
+            sum.parts.push(part);
+        }
         sum
     }
 
@@ -297,8 +311,9 @@ impl<'a> Model<'a> {
         let polled = self.per_batch(segment.busy);
         sum.computed += polled;
         if self.stats.runtime_share(segment) > 0.0 {
-            let name = format!("the thread of the async runtime, with the futures of {nodes}");
-            (sum.parts).push(part(PartKind::Thread, name, polled, of.slowest));
+            sum.polled += polled;
+            sum.polled_of.push(nodes.clone());
+            sum.slowest_polled = sum.slowest_polled.or(of.slowest);
         } else {
             sum.work += polled;
         }

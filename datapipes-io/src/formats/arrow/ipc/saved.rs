@@ -8,8 +8,10 @@ use serde::Deserialize;
 
 use super::ArrowIpc;
 use crate::formats::Row;
-use crate::replace::MOST;
 use crate::stores::local::is_inside;
+
+/// Maximum number of bytes of the files that describe a data set.
+const MOST: u64 = 1 << 20;
 
 /// State of a data set in `state.json`.
 #[derive(Deserialize)]

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use datapipes::lock;
 use reqwest::Url;
 
 use crate::stores::http::address::same_origin;
-use datapipes::lock;
 
 /// Maximum number of URLs that are kept.
 const MOST: usize = 1024;

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use datapipes::lock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use super::super::Evict;
 use super::entry::{Entry, Id};
-use datapipes::lock;
 
 /// Maximum time for which another process may hold the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
