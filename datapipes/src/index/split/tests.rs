@@ -379,7 +379,7 @@ fn a_stable_split_keeps_samples_in_their_parts_when_others_come() {
         of(0.2).split(samples()).unwrap(),
     );
     assert_eq!(few.keys("train").unwrap(), more.keys("train").unwrap());
-    assert_eq!(few.keys("val").unwrap()[..5], [29, 33, 38, 39, 55]);
+    assert_eq!(few.keys("val").unwrap()[..5], [4, 23, 45, 48, 52]);
 
     // Those that a limit keeps are divided as the others.
     let samples = (0..10_000u64).map(|n| SplitSample::new(n).class(n % 2));
