@@ -42,7 +42,7 @@ enum CachedPass<T> {
 }
 
 impl<T> Cache<T> {
-    /// Makes a cache of at most this many items.
+    /// Makes a cache of at most this many items; 0 keeps none.
     pub fn new(most: usize) -> Self {
         Cache {
             most,
@@ -114,7 +114,6 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             .renames(true)
             .buffered(self.most)
             .settings(format_args!("up to {}", self.most))
-            .problem((self.most == 0).then_some("a cache of zero items"))
             .by_position(true)
             .never_blocks(true)
     }
