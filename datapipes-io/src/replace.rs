@@ -1,8 +1,6 @@
 //! Files that are written whole or not at all, and the bound of those that are read whole.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use datapipes::whole_file::replace_shared;
 use datapipes::{Error, Result};
@@ -19,46 +17,10 @@ pub(crate) fn replace(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Res
     replace_shared(path, content.as_ref()).map_err(|error| Error::io(error).within(path.display()))
 }
 
-/// A file that is removed on drop, unless it was renamed.
-#[derive(Debug)]
-pub(crate) struct Temporary(Option<PathBuf>);
-
-impl Temporary {
-    /// Creates a new file beside `path`, with a unique name. It has the first 40 characters of that of
-    /// `path`, so that it is not too long for the file system.
-    pub fn beside(path: &Path) -> io::Result<(File, Temporary)> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name: String = name.chars().take(40).collect();
-        let mut n = 0;
-        loop {
-            let other = path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()));
-            match OpenOptions::new().write(true).create_new(true).open(&other) {
-                Ok(file) => return Ok((file, Temporary(Some(other)))),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < 1000 => n += 1,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    pub fn rename(mut self, path: &Path) -> io::Result<()> {
-        if let Some(own) = &self.0 {
-            fs::rename(own, path)?;
-        }
-        self.0 = None;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -68,6 +68,7 @@ use latest::{Latest, Runs};
 use online::OnlineTuner;
 use rank_epoch::Start;
 
+use crate::graph::lengths;
 use crate::plan::Explain;
 use crate::run::{Engine, RankShare, Resume};
 use crate::settings::Settings;
@@ -475,6 +476,7 @@ fn explain(engine: &Engine, stats: Option<&Stats>) -> String {
         flow,
         plan,
         settings,
+        lengths: lengths(flow, settings.rank, settings.uneven),
         remarks,
     }
     .to_string()

@@ -12,6 +12,8 @@ pub(crate) struct Explain<'a> {
     pub flow: &'a Flow,
     pub plan: &'a Plan,
     pub settings: &'a Settings,
+    /// Number of items that each node gives, where it is known.
+    pub lengths: Vec<Option<u64>>,
     /// Remarks after each node or segment: the measurements.
     pub remarks: Vec<String>,
 }
@@ -146,7 +148,7 @@ impl Explain<'_> {
             write!(f, "  {remark}")?;
         }
         if self.settings.resumable
-            && let Some(cost) = (self.plan).cost_of_resuming(self.flow, self.settings, id)
+            && let Some(cost) = self.plan.cost_of_resuming(self.flow, &self.lengths, id)
         {
             write!(f, "  ({cost})")?;
         }

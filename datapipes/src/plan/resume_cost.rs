@@ -1,8 +1,7 @@
 //! The cost of resuming an epoch: the items that each step takes again.
 
 use super::{Placement, Plan};
-use crate::graph::{Flow, Op, lengths};
-use crate::settings::Settings;
+use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
 /// Maximum number of items between two saved positions. A step that reads the stream as a whole
@@ -12,14 +11,14 @@ use crate::{Arity, Role};
 pub(crate) const BETWEEN: u64 = (1 << 16) + 1024;
 
 impl Plan {
-    /// Describes the cost of resuming an epoch in the middle of a node's output.
+    /// Describes the cost of resuming an epoch in the middle of a node's output. `lengths` are those of
+    /// the nodes, where they are known.
     pub(super) fn cost_of_resuming(
         &self,
         flow: &Flow,
-        settings: &Settings,
+        lengths: &[Option<u64>],
         id: usize,
     ) -> Option<String> {
-        let lengths = lengths(flow, settings.rank, settings.uneven);
         let (node, hints) = (&flow.nodes[id], flow.nodes[id].hints());
         let above = node.inputs.first().and_then(|&(above, _)| lengths[above]);
         let inputs = above.unwrap_or(u64::MAX);

@@ -34,9 +34,10 @@
 //! as in TCP's slow start, and near by up to what stays in the caches. The first answers also show how
 //! large the objects are, so that large ones get fewer.
 //!
-//! Where large ones get fewer, those in flight already make a queue, and their durations are not measured.
-//! Half of the time until the first answers is taken for the duration then, until a round or a trial
-//! corrects it. The next epoch learns that it is a guess, and tries a part soon.
+//! If the objects turn out to be large, so that fewer fill the link, those in flight already make a queue,
+//! and their durations are not measured. Half of the time until the first answers is taken for the
+//! duration then, until a round or a trial corrects it. The next epoch learns that it is a guess, and
+//! tries a part soon.
 //!
 //! A morsel that begins when more are in flight than ever before may have to connect first, so its
 //! duration does not count after the first round.

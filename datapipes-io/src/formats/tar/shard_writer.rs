@@ -1,6 +1,6 @@
 //! Writes samples into shards: files of limited size.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,6 @@ use flate2::write::GzEncoder;
 use super::sample_writer::{SampleWriter, check, encoded_len};
 use super::writer::END;
 use crate::formats::Sample;
-use crate::replace::Temporary;
 
 /// A writer of samples to tar archives of limited size in a local folder, one after the other.
 ///
@@ -189,6 +188,44 @@ impl Open {
             samples,
             bytes,
         })
+    }
+}
+
+/// A file that is removed on drop, unless it was renamed.
+#[derive(Debug)]
+struct Temporary(Option<PathBuf>);
+
+impl Temporary {
+    /// Creates a new file beside `path`, with a unique name. It has the first 40 characters of that of
+    /// `path`, so that it is not too long for the file system.
+    fn beside(path: &Path) -> io::Result<(File, Temporary)> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name: String = name.chars().take(40).collect();
+        let mut n = 0;
+        loop {
+            let other = path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).open(&other) {
+                Ok(file) => return Ok((file, Temporary(Some(other)))),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && n < 1000 => n += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn rename(mut self, path: &Path) -> io::Result<()> {
+        if let Some(own) = &self.0 {
+            fs::rename(own, path)?;
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
